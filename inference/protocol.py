@@ -1,0 +1,162 @@
+"""The frames between an engine process and its client: msgpack over a Unix socket, each behind a 4-byte length.
+
+Frame on the wire: uint32 big-endian length, then one msgpack-encoded tagged struct. A frame over MAX_FRAME_BYTES
+ends the connection. Client to engine: Submit, Cancel, StatsRequest, Shutdown. Engine to client: Loading, then Ready
+or LoadFailed; after Ready one StepOutput a step, Rejected and Stats as answers.
+
+Indexes count output tokens from 1: the n-th output token of a request has index n. A resumed request (Submit with
+output_ids of length k) goes on with index k + 1.
+"""
+
+import struct
+from typing import Literal
+
+import msgspec
+
+from inference.spec import SamplingParams
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+HEADER = struct.Struct(">I")
+
+FinishReason = Literal["stop", "length", "cancelled", "failed"]
+RequestPhase = Literal["waiting", "prefill", "decoding"]
+LoadPhase = Literal["reading", "packing", "warming"]
+
+
+class Submit(msgspec.Struct, tag="submit", frozen=True, kw_only=True):
+    """Start a request, or go on with one whose first tokens (output_ids) somebody may have seen."""
+
+    request_id: str
+    prompt_ids: list[int]
+    params: SamplingParams
+    output_ids: list[int] = []
+    priority: int = 0  # lower runs first; 0 interactive, 1 background
+
+
+class Cancel(msgspec.Struct, tag="cancel", frozen=True):
+    """End a request within one step. Unknown ids are ignored: the request may just have ended."""
+
+    request_id: str
+
+
+class StatsRequest(msgspec.Struct, tag="stats_request", frozen=True):
+    request_key: int = 0
+
+
+class Shutdown(msgspec.Struct, tag="shutdown", frozen=True):
+    pass
+
+
+class Loading(msgspec.Struct, tag="loading", frozen=True, kw_only=True):
+    """Progress of loading: done of total, in bytes for `reading` and `packing`, in kernels for `warming`."""
+
+    phase: LoadPhase
+    done: int
+    total: int
+
+
+class Ready(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
+    """The engine takes requests. Sizes in tokens, memory in bytes, time in seconds."""
+
+    mode: str
+    max_model_len: int
+    max_num_seqs: int
+    block_size: int
+    num_blocks: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    load_seconds: float
+    pid: int
+
+
+class LoadFailed(msgspec.Struct, tag="load_failed", frozen=True):
+    reason: str
+
+
+class Rejected(msgspec.Struct, tag="rejected", frozen=True, kw_only=True):
+    """A Submit that was not queued; nothing else will be said of that request."""
+
+    request_id: str
+    reason: str
+    field: str = ""
+
+
+class Timings(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds spent in each phase of one request inside the engine, and what was computed.
+
+    queue_s: submit to first scheduled. prefill_s: first scheduled to first token. decode_s: first to last token.
+    cached_tokens: prompt tokens taken from the prefix cache.
+    """
+
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
+    """What one step brought for one request.
+
+    token_ids: new tokens; the last has index `index`. A delta without tokens only reports phase or end.
+    text: exactly the text that these tokens add for a reader (held-back text comes with a later delta). Concatenated
+    over all deltas it is the decoded whole. end ids and stop strings add no text.
+    """
+
+    request_id: str
+    index: int  # output tokens so far, these included
+    token_ids: list[int] = []
+    texts: list[str] = []  # one per token: texts[i] is what token_ids[i] added
+    phase: RequestPhase = "decoding"
+    prefill_done: int = 0  # prompt tokens computed, while phase is prefill
+    finish_reason: FinishReason | None = None
+    tail: str = ""  # text still held back, released at the end without a token (cancelled)
+    error: str = ""
+    timings: Timings | None = None  # at the end
+
+
+class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
+    """Everything that one engine step brought, one frame a step."""
+
+    deltas: list[SequenceDelta]
+
+
+class Stats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
+    request_key: int = 0
+    running: int
+    waiting: int
+    free_blocks: int
+    cached_blocks: int
+    held_blocks: int
+    total_blocks: int
+    steps: int
+    prompt_tokens: int
+    output_tokens: int
+    preemptions: int
+
+
+ClientFrame = Submit | Cancel | StatsRequest | Shutdown
+EngineFrame = Loading | Ready | LoadFailed | Rejected | StepOutput | Stats
+
+_encoder = msgspec.msgpack.Encoder()
+_client_decoder = msgspec.msgpack.Decoder(ClientFrame)
+_engine_decoder = msgspec.msgpack.Decoder(EngineFrame)
+
+
+def encode(frame: ClientFrame | EngineFrame) -> bytes:
+    """Return the frame with its length before it."""
+    body = _encoder.encode(frame)
+    return HEADER.pack(len(body)) + body
+
+
+def decode_client_frame(body: bytes) -> ClientFrame:
+    """Decode what a client sent. Raises msgspec.ValidationError or msgspec.DecodeError."""
+    frame: ClientFrame = _client_decoder.decode(body)
+    return frame
+
+
+def decode_engine_frame(body: bytes) -> EngineFrame:
+    """Decode what an engine sent. Raises msgspec.ValidationError or msgspec.DecodeError."""
+    frame: EngineFrame = _engine_decoder.decode(body)
+    return frame

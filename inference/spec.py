@@ -1,0 +1,156 @@
+"""Frozen, self-validating specs that every side of the engine agrees on: what to sample, what to load, with which limits."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+Mode = Literal["float32", "int8"]
+"""A numeric recipe, fixed at load: `float32` is the reference, `int8` reads 8-bit weights with float32 activations."""
+
+MODES: tuple[Mode, ...] = ("float32", "int8")
+
+MAX_STOP_STRINGS = 16
+MAX_STOP_STRING_CHARS = 256
+GREEDY_BELOW = 1e-4  # a temperature under this is greedy: dividing by it would overflow float32
+
+
+class SpecError(ValueError):
+    """A value that a caller gave and that cannot be served. `field` names it; the message is written for people."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+        self.message = message
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def _require(condition: bool, field: str, message: str) -> None:
+    if not condition:
+        raise SpecError(field, message)
+
+
+def _finite(value: float) -> bool:
+    return not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingParams:
+    """How the tokens of one request are drawn. Sampling is a pure function of (logits, this, position).
+
+    temperature: 0 (or below 1e-4) is greedy. top_k: 0 or -1 is off. top_p: 1 is off. min_p: 0 is off.
+    seed: 64-bit, always set, so that any reply can be drawn again. max_tokens: most new tokens, at least 1.
+    stop: strings that end the reply and are not part of it. stop_token_ids: ids that end it, besides the model's own.
+    ignore_eos: go on past the model's own end ids. Raises SpecError.
+    """
+
+    max_tokens: int
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        _require(_finite(self.temperature) and 0 <= self.temperature <= 100, "temperature", "must be between 0 and 100")
+        _require(isinstance(self.top_k, int) and self.top_k >= -1, "top_k", "must be -1, 0 or a positive whole number")
+        _require(_finite(self.top_p) and 0 <= self.top_p <= 1, "top_p", "must be between 0 and 1")
+        _require(_finite(self.min_p) and 0 <= self.min_p <= 1, "min_p", "must be between 0 and 1")
+        _require(isinstance(self.seed, int) and 0 <= self.seed < 2**63, "seed", "must be between 0 and 2**63 - 1")
+        _require(isinstance(self.max_tokens, int) and self.max_tokens >= 1, "max_tokens", "must be at least 1")
+        _require(len(self.stop) <= MAX_STOP_STRINGS, "stop", f"at most {MAX_STOP_STRINGS} stop strings")
+        for text in self.stop:
+            _require(isinstance(text, str) and 0 < len(text) <= MAX_STOP_STRING_CHARS, "stop",
+                     f"each stop string has 1 to {MAX_STOP_STRING_CHARS} characters")
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature < GREEDY_BELOW
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineConfig:
+    """What one engine process loads and the limits it runs under.
+
+    model: a folder with config.json, tokenizer.json and safetensors, or one GGUF file.
+    max_model_len: most tokens of prompt and reply together; None takes the model's own.
+    max_num_seqs: most requests in one step. max_num_batched_tokens: the token budget of a step (decode and prefill).
+    block_size: tokens in one KV block. kv_cache_bytes: None sizes the pool from the limits above, within free memory.
+    threads: CPU threads; 0 takes every core. Raises SpecError.
+    """
+
+    model: str
+    mode: Mode = "int8"
+    max_model_len: int | None = None
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 256
+    block_size: int = 16
+    kv_cache_bytes: int | None = None
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        _require(self.mode in MODES, "mode", f"must be one of {', '.join(MODES)}")
+        _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", "must be at least 2")
+        _require(self.max_num_seqs >= 1, "max_num_seqs", "must be at least 1")
+        _require(self.max_num_batched_tokens >= self.max_num_seqs, "max_num_batched_tokens",
+                 "must be at least max_num_seqs")
+        _require(self.block_size >= 1 and self.block_size & (self.block_size - 1) == 0, "block_size",
+                 "must be a power of two")
+        _require(self.threads >= 0, "threads", "must not be negative")
+
+
+RopeKind = Literal["default", "linear", "llama3"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RopeSpec:
+    """Rotary position embedding. Source: transformers' modeling_rope_utils for each kind."""
+
+    theta: float = 10_000.0
+    kind: RopeKind = "default"
+    factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    original_max_position: int = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderSpec:
+    """The shape of a decoder, as config.json or GGUF metadata give it; sizes in elements, no torch needed to read it.
+
+    eos_token_ids: every id that ends a reply (generation_config first, then config).
+    """
+
+    family: str  # "llama"
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_position: int
+    rms_norm_eps: float
+    rope: RopeSpec
+    tie_word_embeddings: bool
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    bos_token_id: int | None = None
+    eos_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for field in ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads",
+                      "head_dim", "max_position"):
+            value = getattr(self, field)
+            _require(isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31, field,
+                     "must be a positive whole number")
+        _require(self.num_heads % self.num_kv_heads == 0, "num_heads", "must be a multiple of num_kv_heads")
+        _require(_finite(self.rms_norm_eps) and self.rms_norm_eps > 0, "rms_norm_eps", "must be positive")
+
+    def kv_bytes_per_token(self, element_bytes: int = 4) -> int:
+        """Bytes that one token holds in the KV cache: keys and values of every layer."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * element_bytes

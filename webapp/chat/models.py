@@ -1,0 +1,64 @@
+"""Conversations and their messages: a tree, in which a regenerated reply is a sibling."""
+
+import uuid
+
+from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models.functions import Now
+
+
+class Conversation(models.Model):
+    """One person's conversation with one model, and how its replies are drawn.
+
+    Deleting sets `deleted_at`, so that it can be undone.
+    """
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations")
+    title = models.CharField(max_length=200, blank=True)
+    version = models.ForeignKey("registry.Version", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    system_prompt = models.TextField(blank=True)
+    temperature = models.FloatField(default=0.7, validators=[MinValueValidator(0), MaxValueValidator(2)])
+    top_p = models.FloatField(default=0.95, validators=[MinValueValidator(0), MaxValueValidator(1)])
+    top_k = models.IntegerField(default=0, validators=[MinValueValidator(0)])
+    max_tokens = models.PositiveIntegerField(default=1024, validators=[MinValueValidator(1)])
+    seed = models.BigIntegerField(null=True, blank=True, validators=[MinValueValidator(0)])
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now())
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        ordering = ["-updated_at"]
+        indexes = [models.Index(fields=["owner", "-updated_at"], name="conversation_owner_updated")]
+
+    def __str__(self) -> str:
+        return self.title or "New conversation"
+
+
+class MessageRole(models.TextChoices):
+    USER = "user", "User"
+    ASSISTANT = "assistant", "Assistant"
+
+
+class Message(models.Model):
+    """One turn. A user's text is in `content`; a reply's text is its generation's, the only copy."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    conversation = models.ForeignKey(Conversation, on_delete=models.CASCADE, related_name="messages")
+    parent = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="children")
+    role = models.CharField(max_length=16, choices=MessageRole.choices)
+    content = models.TextField(blank=True)
+    generation = models.OneToOneField("serving.Generation", on_delete=models.PROTECT, null=True, blank=True,
+                                      related_name="message")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        ordering = ["created_at"]
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.id}"
+
+    @property
+    def text(self) -> str:
+        return self.generation.text if self.generation else self.content

@@ -1,0 +1,6 @@
+"""Addresses of the ops app."""
+
+from django.urls import URLPattern
+
+app_name = "ops"
+urlpatterns: list[URLPattern] = []
