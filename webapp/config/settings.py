@@ -128,7 +128,14 @@ USE_TZ = True
 NODE_MODULES = BASE_DIR / "node_modules"
 STATIC_URL = "static/"
 STATIC_ROOT = PARLEY_HOME / "static"
-STATICFILES_DIRS = [BASE_DIR / "static"]
+STATICFILES_DIRS = [
+    BASE_DIR / "static",
+    ("vendor/markdown-it", NODE_MODULES / "markdown-it" / "dist" / "browser"),
+    ("vendor/dompurify", NODE_MODULES / "dompurify" / "dist"),
+    ("vendor/highlight", NODE_MODULES / "@highlightjs" / "cdn-assets" / "es"),
+    ("vendor/inter", NODE_MODULES / "@fontsource-variable" / "inter" / "files"),
+    ("vendor/jetbrains-mono", NODE_MODULES / "@fontsource-variable" / "jetbrains-mono" / "files"),
+]
 
 # No inline script or style, no eval, images from the site itself only: model text can't reach out of the page.
 CONTENT_SECURITY_POLICY = {
