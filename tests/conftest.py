@@ -1,0 +1,121 @@
+"""Fixtures for every test: real parts in a home folder of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.environment import TestEnvironment
+
+# Before anything imports Django's settings, test modules and other conftests included.
+ENVIRONMENT = TestEnvironment()
+ENVIRONMENT.export()
+
+import django  # noqa: E402
+
+django.setup()
+
+from webapp.ops.demo import DEMO_CHAT, DEMO_EMBEDDING, DemoModel  # noqa: E402
+
+if TYPE_CHECKING:
+    from registry.models import Version
+
+DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback", "live_server"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses the database, so that `-m postgres` runs exactly that again; skip GPU tests without a GPU."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if (item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures) and not item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.postgres)
+        if item.get_closest_marker("gpu") and not _has_gpu():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def _has_gpu() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+def pytest_unconfigure() -> None:
+    ENVIRONMENT.close()
+
+
+@pytest.fixture(scope="session")
+def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: None) -> None:
+    """Put the SQLite test database into a file: in memory, threads and processes would not meet as they do live."""
+    from django.db import connections
+
+    settings = connections["default"].settings_dict
+    if settings["ENGINE"] == "django.db.backends.sqlite3":
+        settings["TEST"]["NAME"] = str(ENVIRONMENT.home / "test.sqlite3")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _fast_passwords() -> Iterator[None]:
+    """Hash passwords with one cheap round: tests sign in often and guard nothing."""
+    from django.test import override_settings
+
+    with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
+        yield
+
+
+@pytest.fixture(scope="session")
+def parley_home() -> Path:
+    """PARLEY_HOME of this test session."""
+    return ENVIRONMENT.home
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> str:
+    """The session's Valkey, the same that settings.REDIS_URL names."""
+    return ENVIRONMENT.redis_url
+
+
+@pytest.fixture
+def clean_redis(redis_url: str) -> Iterator[Any]:
+    """A client of the session's Valkey, emptied before the test."""
+    import redis
+
+    client = redis.Redis.from_url(redis_url)
+    client.flushall()
+    yield client
+    client.close()
+
+
+def _demo_path(model: DemoModel) -> Path:
+    if model.path is None:
+        pytest.fail(f"The demo model's package {model.package} isn't installed; `make test` installs it.")
+    return model.path
+
+
+@pytest.fixture(scope="session")
+def demo_chat_path() -> Path:
+    """SmolLM2-135M-Instruct as one GGUF file, Q4_1."""
+    return _demo_path(DEMO_CHAT)
+
+
+@pytest.fixture(scope="session")
+def demo_embedding_path() -> Path:
+    """all-MiniLM-L6-v2 as a folder with safetensors."""
+    return _demo_path(DEMO_EMBEDDING)
+
+
+@pytest.fixture
+def demo_version(db: None, demo_chat_path: Path) -> "Version":
+    """The demo chat model, imported and ready, as version 1 of `smollm2`."""
+    from registry.services.imports import version_import
+
+    return version_import(path=demo_chat_path, name=DEMO_CHAT.name)
+
+
+@pytest.fixture
+def embedding_version(db: None, demo_embedding_path: Path) -> "Version":
+    """The demo embedding model, imported and ready, as version 1 of `minilm`."""
+    from registry.services.imports import version_import
+
+    return version_import(path=demo_embedding_path, name=DEMO_EMBEDDING.name)
