@@ -29,7 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what uses the database, so that `-m postgres` runs exactly that again; skip GPU tests without a GPU."""
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if (item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures) and not item.get_closest_marker("browser"):
+        uses_database = item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures
+        if uses_database and not item.get_closest_marker("browser"):
             item.add_marker(pytest.mark.postgres)
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))

@@ -2,30 +2,18 @@
 
 from pathlib import Path
 
-import environ
-from django.core.exceptions import ImproperlyConfigured
+from webapp.config import env
+from webapp.config.database import database_from_url
+from webapp.config.site import embedded_redis_url, parley_home, secret_key
 
 BASE_DIR = Path(__file__).resolve().parents[2]
-env = environ.Env()
 
-PARLEY_HOME = Path(env.str("PARLEY_HOME", default=str(BASE_DIR / "var"))).resolve()
-
-
-def _secret_key() -> str:
-    """Return the key from PARLEY_SECRET_KEY, else the one that `make up` wrote once into PARLEY_HOME."""
-    if value := env.str("PARLEY_SECRET_KEY", default=""):
-        return value
-    path = PARLEY_HOME / "secret_key"
-    if path.exists():
-        return path.read_text().strip()
-    raise ImproperlyConfigured(f"PARLEY_SECRET_KEY is not set and {path} does not exist; `make up` creates it.")
-
-
-SECRET_KEY = _secret_key()
-DEBUG = env.bool("PARLEY_DEBUG", default=False)
-PARLEY_PORT = env.int("PARLEY_PORT", default=8000)
-ALLOWED_HOSTS = env.list("PARLEY_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
-CSRF_TRUSTED_ORIGINS = env.list("PARLEY_TRUSTED_ORIGINS", default=[])
+PARLEY_HOME = parley_home()
+SECRET_KEY = secret_key(PARLEY_HOME)
+DEBUG = env.flag("PARLEY_DEBUG", default=False)
+PARLEY_PORT = env.port("PARLEY_PORT", default=8000)
+ALLOWED_HOSTS = env.words("PARLEY_ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.words("PARLEY_TRUSTED_ORIGINS", default=[])
 
 INSTALLED_APPS = [
     "daphne",
@@ -75,22 +63,11 @@ TEMPLATES = [
     },
 ]
 
-# Database. SQLite wants IMMEDIATE transactions: a deferred one that turns into a writer fails at once with
-# "database is locked" instead of waiting its turn.
-DATABASE_URL = env.str("DATABASE_URL", default=f"sqlite:///{PARLEY_HOME / 'parley.sqlite3'}")
-DATABASES = {"default": env.db_url_config(DATABASE_URL)}
-if DATABASES["default"]["ENGINE"] == "django.db.backends.sqlite3":
-    DATABASES["default"]["OPTIONS"] = {
-        "timeout": 5,
-        "transaction_mode": "IMMEDIATE",
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
-    }
+DATABASES = {"default": database_from_url(env.text("DATABASE_URL"), sqlite_file=PARLEY_HOME / "parley.sqlite3")}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-# Redis protocol: the broker, the channel layer and the token streams. Without REDIS_URL, the embedded Valkey of
-# `make up` on its loopback port.
-PARLEY_VALKEY_PORT = env.int("PARLEY_VALKEY_PORT", default=PARLEY_PORT + 1)
-REDIS_URL = env.str("REDIS_URL", default=f"redis://127.0.0.1:{PARLEY_VALKEY_PORT}/0")
+# Redis protocol: the broker, the channel layer and the token streams. Without REDIS_URL, the Valkey of `make up`.
+REDIS_URL = env.url("REDIS_URL", schemes=("redis", "rediss")) or embedded_redis_url(PARLEY_HOME)
 CHANNEL_LAYERS = {
     "default": {
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
@@ -154,13 +131,17 @@ CONTENT_SECURITY_POLICY = {
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-PARLEY_HTTPS = env.bool("PARLEY_HTTPS", default=False)
-SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PARLEY_HTTPS
 
+# Behind a proxy that speaks HTTPS and always sets X-Forwarded-Proto itself; otherwise a client could claim it.
+PARLEY_HTTPS = env.flag("PARLEY_HTTPS", default=False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = PARLEY_HTTPS
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if PARLEY_HTTPS else None
+
+PARLEY_LOG_LEVEL = env.choice("PARLEY_LOG_LEVEL", among=("DEBUG", "INFO", "WARNING", "ERROR"), default="INFO")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
-    "root": {"handlers": ["stderr"], "level": env.str("PARLEY_LOG_LEVEL", default="INFO")},
+    "root": {"handlers": ["stderr"], "level": PARLEY_LOG_LEVEL},
 }
