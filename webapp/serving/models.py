@@ -32,6 +32,8 @@ class Generation(models.Model):
 
     `attempt` counts claims; whoever writes names the attempt that it holds, and a write under an older one changes
     nothing. `output_ids`, `text` and `output_count` are the last checkpoint and, once ended, the whole.
+    `claimed_count` is what `output_count` was when the attempt began; `interruptions` counts the attempts in a row that
+    were cut off without adding a token, so that a request that kills its engine isn't tried for ever.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -40,6 +42,8 @@ class Generation(models.Model):
     state = models.CharField(max_length=16, choices=GenerationState.choices, default=GenerationState.QUEUED)
     phase = models.CharField(max_length=16, choices=Phase.choices, default=Phase.NONE, blank=True)
     attempt = models.PositiveIntegerField(default=0)
+    claimed_count = models.PositiveIntegerField(default=0)
+    interruptions = models.PositiveIntegerField(default=0)
     stop_requested = models.BooleanField(default=False)
     lease_until = models.DateTimeField(null=True, blank=True)
     queued_at = models.DateTimeField(db_default=Now(), help_text="Last time it was put in the queue.")
@@ -54,6 +58,7 @@ class Generation(models.Model):
     error = models.TextField(blank=True)
 
     prompt_tokens = models.PositiveIntegerField(default=0)
+    prefill_done = models.PositiveIntegerField(default=0, help_text="Prompt tokens computed so far.")
     cached_tokens = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now())
     claimed_at = models.DateTimeField(null=True, blank=True)
@@ -65,6 +70,7 @@ class Generation(models.Model):
         ordering = ["-created_at"]
         indexes = [
             models.Index(fields=["state", "lease_until"], name="generation_state_lease"),
+            models.Index(fields=["version", "state", "created_at"], name="generation_version_state"),
             models.Index(fields=["owner", "-created_at"], name="generation_owner_created"),
         ]
 

@@ -24,6 +24,8 @@ class Migration(migrations.Migration):
                 ('state', models.CharField(choices=[('queued', 'Queued'), ('running', 'Running'), ('done', 'Done'), ('stopped', 'Stopped'), ('failed', 'Failed')], default='queued', max_length=16)),
                 ('phase', models.CharField(blank=True, choices=[('', ''), ('waiting', 'Waiting for the engine'), ('prefill', 'Reading the prompt'), ('decoding', 'Writing')], default='', max_length=16)),
                 ('attempt', models.PositiveIntegerField(default=0)),
+                ('claimed_count', models.PositiveIntegerField(default=0)),
+                ('interruptions', models.PositiveIntegerField(default=0)),
                 ('stop_requested', models.BooleanField(default=False)),
                 ('lease_until', models.DateTimeField(blank=True, null=True)),
                 ('queued_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), help_text='Last time it was put in the queue.')),
@@ -36,6 +38,7 @@ class Migration(migrations.Migration):
                 ('finish_reason', models.CharField(blank=True, max_length=16)),
                 ('error', models.TextField(blank=True)),
                 ('prompt_tokens', models.PositiveIntegerField(default=0)),
+                ('prefill_done', models.PositiveIntegerField(default=0, help_text='Prompt tokens computed so far.')),
                 ('cached_tokens', models.PositiveIntegerField(default=0)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('claimed_at', models.DateTimeField(blank=True, null=True)),
@@ -47,7 +50,7 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['-created_at'],
-                'indexes': [models.Index(fields=['state', 'lease_until'], name='generation_state_lease'), models.Index(fields=['owner', '-created_at'], name='generation_owner_created')],
+                'indexes': [models.Index(fields=['state', 'lease_until'], name='generation_state_lease'), models.Index(fields=['version', 'state', 'created_at'], name='generation_version_state'), models.Index(fields=['owner', '-created_at'], name='generation_owner_created')],
             },
         ),
     ]

@@ -1,0 +1,89 @@
+"""Writes that people cause: ask for a generation, and stop one."""
+
+import dataclasses
+import logging
+import secrets
+from typing import Any
+
+from django.db import transaction
+from django.db.models.functions import Now
+
+from inference.spec import SamplingParams, SpecError
+from inference.text.chat_template import TemplateError
+from registry.loads import version_load
+from registry.models import Version
+from registry.services.deployments import deployment_ensure
+from webapp.serving.dispatch import generation_dispatch, stop_announce
+from webapp.serving.errors import GenerationRefused, PromptTooLong, VersionUnavailable
+from webapp.serving.events import views_send_on_commit
+from webapp.serving.models import Generation, GenerationState
+from webapp.serving.prompts import prompt_builder
+from webapp.serving.selectors import generation_view
+
+logger = logging.getLogger(__name__)
+SEEDS = 2**63
+
+
+@transaction.atomic
+def generation_create(*, owner: Any, version: Version, messages: list[dict[str, str]],
+                      sampling: dict[str, Any]) -> Generation:
+    """Queue a reply to `messages` ({"role", "content"}), and have the version loaded if it isn't.
+
+    sampling: the fields of inference.spec.SamplingParams; a seed that is missing or None is drawn, and max_tokens is
+    cut to the room that the prompt leaves. Raises GenerationRefused: PromptTooLong, VersionUnavailable, or code
+    "template" or "sampling".
+    """
+    load = version_load(version)
+    if load.state == "failed":
+        raise VersionUnavailable(version=str(version), reason=load.reason)
+    prompt_ids = _prompt_ids(version, messages)
+    limit = load.limit or version.context_length
+    if len(prompt_ids) >= limit:
+        raise PromptTooLong(prompt_tokens=len(prompt_ids), limit=limit)
+    params = _sampling_params(sampling, room=limit - len(prompt_ids))
+    if not load.wanted:
+        deployment_ensure(version=version)
+    generation = Generation.objects.create(owner=owner, version=version, prompt_ids=prompt_ids,
+                                           prompt_tokens=len(prompt_ids), params=dataclasses.asdict(params))
+    generation.refresh_from_db(fields=["created_at", "queued_at"])
+    transaction.on_commit(lambda: generation_dispatch(pk=generation.pk, version_pk=version.pk))
+    return generation
+
+
+def _prompt_ids(version: Version, messages: list[dict[str, str]]) -> list[int]:
+    try:
+        return prompt_builder(version).chat_ids(messages)
+    except TemplateError as error:
+        raise GenerationRefused("template", f"{version} can't take this conversation: {error}", field="text") from error
+
+
+def _sampling_params(sampling: dict[str, Any], *, room: int) -> SamplingParams:
+    fields = {name: value for name, value in sampling.items() if value is not None}
+    fields.setdefault("seed", secrets.randbelow(SEEDS))
+    fields["stop"] = tuple(fields.get("stop", ()))
+    fields["stop_token_ids"] = tuple(fields.get("stop_token_ids", ()))
+    try:
+        wished = SamplingParams(**{"max_tokens": room, **fields})
+        return dataclasses.replace(wished, max_tokens=min(wished.max_tokens, room))
+    except SpecError as error:
+        raise GenerationRefused("sampling", str(error), field=error.field) from error
+
+
+def generation_stop(*, generation: Generation, by: Any) -> Generation:
+    """End a generation and keep its text: a durable flag, of which the pump also hears at once. Ended ones stay so.
+
+    by: the owner or an administrator. Raises Generation.DoesNotExist for anybody else.
+    """
+    if generation.owner_id != by.pk and not by.is_staff:
+        raise Generation.DoesNotExist
+    rows = Generation.objects.filter(pk=generation.pk)
+    with transaction.atomic():
+        rows.filter(state__in=[GenerationState.QUEUED, GenerationState.RUNNING]).update(stop_requested=True)
+        ended = rows.filter(state=GenerationState.QUEUED).update(
+            state=GenerationState.STOPPED, finish_reason="cancelled", ended_at=Now())
+        generation = rows.select_related("version__model").get()
+        if ended:
+            views_send_on_commit([(generation.owner_id, generation_view(generation).to_dict())])
+        elif generation.state == GenerationState.RUNNING:
+            transaction.on_commit(lambda: stop_announce(pk=generation.pk, version_pk=generation.version_id))
+    return generation
