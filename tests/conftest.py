@@ -57,11 +57,16 @@ def django_db_modify_db_settings(django_db_modify_db_settings_parallel_suffix: N
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _fast_passwords() -> Iterator[None]:
-    """Hash passwords with one cheap round: tests sign in often and guard nothing."""
+def _test_settings() -> Iterator[None]:
+    """Hash passwords with one cheap round (tests sign in often), and render pages without collecting static files."""
+    from django.conf import settings
     from django.test import override_settings
 
-    with override_settings(PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"]):
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    with override_settings(
+        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+        STORAGES=settings.STORAGES | {"staticfiles": plain},
+    ):
         yield
 
 

@@ -66,5 +66,6 @@ def url(name: str, *, schemes: tuple[str, ...], default: str = "") -> str:
     except ValueError:  # a port that is no number, brackets that don't close
         usable = False
     if not usable:
-        raise ImproperlyConfigured(f"{name} must be an address that begins with {' or '.join(s + '://' for s in schemes)}.")
+        beginnings = " or ".join(f"{scheme}://" for scheme in schemes)
+        raise ImproperlyConfigured(f"{name} must be an address that begins with {beginnings}.")
     return value

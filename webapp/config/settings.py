@@ -113,6 +113,10 @@ STATICFILES_DIRS = [
     ("vendor/inter", NODE_MODULES / "@fontsource-variable" / "inter" / "files"),
     ("vendor/jetbrains-mono", NODE_MODULES / "@fontsource-variable" / "jetbrains-mono" / "files"),
 ]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "webapp.config.static_storage.HashedStaticStorage"},
+}
 
 # No inline script or style, no eval, images from the site itself only: model text can't reach out of the page.
 CONTENT_SECURITY_POLICY = {

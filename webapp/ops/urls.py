@@ -1,6 +1,11 @@
 """Addresses of the ops app."""
 
-from django.urls import URLPattern
+from django.urls import path
+
+from webapp.ops import views
 
 app_name = "ops"
-urlpatterns: list[URLPattern] = []
+urlpatterns = [
+    path("healthz", views.healthz, name="healthz"),
+    path("readyz", views.readyz, name="readyz"),
+]
