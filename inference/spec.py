@@ -1,4 +1,4 @@
-"""Frozen, self-validating specs that every side of the engine agrees on: what to sample, what to load, with which limits."""
+"""Frozen, self-validating specs that every side of the engine agrees on: how to sample, what to load, which limits."""
 
 import math
 from dataclasses import dataclass

@@ -1,10 +1,13 @@
 """The flat, unpadded work of one step, and the seam between scheduling (torch-free) and the model that runs it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from inference.engine.request import Chunk
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -28,6 +31,33 @@ class StepBatch:
     context_lens: Int32
     block_tables: Int32
     logit_rows: Int32
+
+
+def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
+    """Lay the chunks of a plan out as one flat batch, in their order. Logits are for the chunks that want them."""
+    counts = np.array([chunk.count for chunk in chunks], dtype=np.int32)
+    starts = np.array([chunk.start for chunk in chunks], dtype=np.int32)
+    query_starts = np.zeros(len(chunks) + 1, dtype=np.int32)
+    np.cumsum(counts, out=query_starts[1:])
+    tables = np.full((len(chunks), max(len(chunk.request.block_table) for chunk in chunks)), -1, dtype=np.int32)
+    token_ids = np.empty(query_starts[-1], dtype=np.int32)
+    for row, chunk in enumerate(chunks):
+        table = chunk.request.block_table
+        tables[row, :len(table)] = np.frombuffer(table, dtype=np.int32)
+        token_ids[query_starts[row]:query_starts[row + 1]] = \
+            chunk.request.token_ids[chunk.start:chunk.start + chunk.count]
+    sequence = np.repeat(np.arange(len(chunks), dtype=np.int32), counts)  # [tokens]
+    positions = np.arange(query_starts[-1], dtype=np.int32) - query_starts[sequence] + starts[sequence]
+    return StepBatch(
+        token_ids=token_ids,
+        positions=positions,
+        slots=tables[sequence, positions // block_size] * block_size + positions % block_size,
+        query_starts=query_starts,
+        context_lens=starts + counts,
+        block_tables=tables,
+        logit_rows=np.array([query_starts[row + 1] - 1 for row, chunk in enumerate(chunks) if chunk.wants_logits],
+                            dtype=np.int32),
+    )
 
 
 class ModelRunner(Protocol):

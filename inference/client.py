@@ -1,0 +1,294 @@
+"""A parent's handle on an engine process: starts it, talks frames with it, and says once when it is lost."""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+from uuid import uuid4
+
+import msgspec
+
+import inference
+from inference.protocol import (
+    HEADER,
+    MAX_FRAME_BYTES,
+    Cancel,
+    ClientFrame,
+    EngineFrame,
+    LoadFailed,
+    Loading,
+    Ready,
+    Shutdown,
+    Stats,
+    StatsRequest,
+    Submit,
+    decode_engine_frame,
+    encode,
+)
+from inference.spec import EngineConfig
+
+logger = logging.getLogger(__name__)
+
+MAX_SOCKET_PATH = 100  # bytes; the system's limit is 108 on Linux and 104 elsewhere
+CONNECT_TIMEOUT_S = 30.0
+STDERR_LINES = 20
+
+
+class EngineLoadError(Exception):
+    """The engine could not load its model, or ended while loading; the message is the reason in words."""
+
+
+class EngineLostError(ConnectionError):
+    """The engine process is gone, so nothing can be sent to it."""
+
+
+class EngineProcess:
+    """One engine process, a child of this one. It ends when this process does, or at `stop`.
+
+    on_frame gets StepOutput and Rejected frames on one reader thread, in order; Loading, Ready and LoadFailed go to
+    `wait_ready` and Stats to `stats`. on_lost is called once, on the same thread and after the last frame, when the
+    process dies or the connection breaks without `stop`. Methods may be called from any thread.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", path: Path, *, on_frame: Callable[[EngineFrame], None],
+                 on_lost: Callable[[str], None]) -> None:
+        self._process = process
+        self._path = path
+        self._on_frame = on_frame
+        self._on_lost = on_lost
+        self._socket: socket.socket | None = None
+        self._sending = threading.Lock()
+        self._changed = threading.Condition()
+        self._loading: deque[Loading] = deque()
+        self._ready: Ready | None = None
+        self._lost: str | None = None
+        self._stats: dict[int, Stats | None] = {}
+        self._stats_keys = 0
+        self._stopping = False
+        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._stderr_reader = threading.Thread(target=self._copy_stderr, name="engine-stderr", daemon=True)
+        self._reader = threading.Thread(target=self._read, name="engine-frames", daemon=True)
+
+    @classmethod
+    def start(cls, config: EngineConfig, *, socket_dir: Path, on_frame: Callable[[EngineFrame], None],
+              on_lost: Callable[[str], None], module: str = "inference.server") -> Self:
+        """Start the process and return at once; it loads by itself.
+
+        socket_dir: a folder for the socket, made private if it has to be made. module: what `python -m` runs.
+        """
+        path = _socket_path(socket_dir)
+        command = [sys.executable, "-m", module, "--socket", str(path),
+                   "--config", msgspec.json.encode(config).decode()]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(config),
+                                   start_new_session=True)  # a Ctrl-C in the terminal is for the parent alone
+        engine = cls(process, path, on_frame=on_frame, on_lost=on_lost)
+        engine._stderr_reader.start()
+        engine._reader.start()
+        return engine
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self, timeout: float, on_loading: Callable[[Loading], None] | None = None) -> Ready:
+        """Wait until the engine takes requests, passing its progress on. Raises EngineLoadError."""
+        deadline = time.monotonic() + timeout
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._loading or self._ready or self._lost,
+                                       max(0.0, deadline - time.monotonic()))
+                frame = self._loading.popleft() if self._loading else None
+                if frame is None:
+                    if self._lost is not None:
+                        raise EngineLoadError(self._lost)
+                    if self._ready is not None:
+                        return self._ready
+                    raise EngineLoadError(f"the engine was not ready within {timeout:g} s")
+            if on_loading is not None:
+                on_loading(frame)
+
+    def submit(self, submit: Submit) -> None:
+        """Send a request. Raises EngineLostError when the process is gone."""
+        self._send(submit)
+
+    def cancel(self, request_id: str) -> None:
+        """Ask for a request's end; nothing happens when it, or the engine, has ended already."""
+        with contextlib.suppress(EngineLostError):
+            self._send(Cancel(request_id))
+
+    def stats(self, timeout: float = 10.0) -> Stats:
+        """Ask for the engine's counts. Raises EngineLostError, or TimeoutError after `timeout` seconds."""
+        with self._changed:
+            self._stats_keys += 1
+            key = self._stats_keys
+            self._stats[key] = None
+        try:
+            self._send(StatsRequest(key))
+            with self._changed:
+                self._changed.wait_for(lambda: self._stats[key] or self._lost is not None, timeout)
+                stats = self._stats[key]
+        finally:
+            with self._changed:
+                del self._stats[key]
+        if stats is not None:
+            return stats
+        if self._lost is not None:
+            raise EngineLostError(self._lost)
+        raise TimeoutError(f"the engine gave no counts within {timeout:g} s")
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """End the process: ask it, close its pipe, and kill it if it is still there after `timeout` seconds."""
+        self._stopping = True
+        with contextlib.suppress(EngineLostError):
+            self._send(Shutdown())
+        self._reap(timeout)
+        if threading.current_thread() is not self._reader:
+            self._reader.join(timeout)
+
+    def _reap(self, timeout: float) -> int:
+        """Wait for the process and clean up behind it; returns its exit status."""
+        try:
+            if self._socket is not None:  # it was told to end, or it ended the connection
+                self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            logger.warning("Engine %d did not end by itself", self.pid)
+        with contextlib.suppress(OSError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        try:
+            status = self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._path.unlink(missing_ok=True)
+        self._stderr_reader.join(1.0)
+        return status
+
+    def _send(self, frame: ClientFrame) -> None:
+        data = encode(frame)
+        with self._sending:
+            if self._socket is None or self._lost is not None:
+                raise EngineLostError(self._lost or "the engine isn't connected yet")
+            try:
+                self._socket.sendall(data)
+            except OSError as error:
+                raise EngineLostError(f"the engine can't be reached: {error}") from error
+
+    def _read(self) -> None:
+        """Connect, pass frames on until the connection ends, and report the loss unless it was asked for."""
+        reason = ""
+        try:
+            self._socket = self._connect()
+            stream = self._socket.makefile("rb")
+            while (frame := _read_frame(stream.read)) is not None:
+                if isinstance(frame, LoadFailed):
+                    reason = frame.reason
+                else:
+                    self._receive(frame)
+        except (OSError, ValueError, EngineLoadError) as error:
+            reason = "" if isinstance(error, ConnectionError) else str(error)
+        status = self._reap(1.0)
+        if self._socket is not None:
+            self._socket.close()
+        reason = reason or self._death(status)
+        with self._changed:
+            self._lost = reason
+            self._changed.notify_all()
+        if not self._stopping:
+            self._on_lost(reason)
+
+    def _receive(self, frame: EngineFrame) -> None:
+        if isinstance(frame, Loading | Ready | Stats):
+            with self._changed:
+                if isinstance(frame, Loading):
+                    self._loading.append(frame)
+                elif isinstance(frame, Ready):
+                    self._ready = frame
+                elif frame.request_key in self._stats:
+                    self._stats[frame.request_key] = frame
+                self._changed.notify_all()
+            return
+        try:
+            self._on_frame(frame)
+        except Exception:  # one bad frame must not end the others' replies
+            logger.exception("on_frame failed")
+
+    def _connect(self) -> socket.socket:
+        """Connect as soon as the engine listens. Raises EngineLoadError when it never does."""
+        deadline = time.monotonic() + CONNECT_TIMEOUT_S
+        while time.monotonic() < deadline and self._process.poll() is None:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                connection.connect(str(self._path))
+            except OSError:
+                connection.close()
+                time.sleep(0.02)
+            else:
+                return connection
+        if self._process.poll() is not None:
+            raise ConnectionError
+        raise EngineLoadError(f"the engine did not listen within {CONNECT_TIMEOUT_S:g} s")
+
+    def _copy_stderr(self) -> None:
+        """Pass the process's messages on to our own standard error and remember the last ones."""
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            text = line.decode(errors="replace")
+            self._stderr.append(text.rstrip())
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(text)
+                sys.stderr.flush()
+        self._process.stderr.close()
+
+    def _death(self, status: int) -> str:
+        how = f"was killed by {_signal_name(-status)}" if status < 0 else f"ended with exit status {status}"
+        last = "\n".join(self._stderr)
+        return f"the engine {how}" + (f"; its last messages:\n{last}" if last else "")
+
+
+def _read_frame(read: Callable[[int], bytes]) -> EngineFrame | None:
+    """The next frame, None at the end of the connection. Raises ValueError for what is no frame."""
+    header = read(HEADER.size)
+    if len(header) < HEADER.size:
+        return None
+    (length,) = HEADER.unpack(header)
+    if length > MAX_FRAME_BYTES:
+        raise ValueError(f"the engine sent a frame of {length} bytes, more than {MAX_FRAME_BYTES}")
+    body = read(length)
+    return decode_engine_frame(body) if len(body) == length else None
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _socket_path(socket_dir: Path) -> Path:
+    """A new name for a socket in the folder; in the system's temporary folder when the path would be too long."""
+    socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = socket_dir / f"{uuid4().hex[:12]}.sock"
+    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        path = Path(tempfile.mkdtemp(prefix="parley-")) / path.name
+    return path
+
+
+def _environment(config: EngineConfig) -> dict[str, str]:
+    environment = dict(os.environ)
+    root = str(Path(inference.__file__).resolve().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
+    if config.threads:
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+            environment[name] = str(config.threads)
+    return environment

@@ -1,0 +1,41 @@
+"""Puts an engine together from a model on disk: runner, scheduler, tokenizer and loop."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from inference.engine.detokenizer import TokenText
+from inference.engine.loop import EngineLoop
+from inference.engine.scheduler import Scheduler
+from inference.protocol import LoadPhase
+from inference.spec import EngineConfig
+from inference.text.tokenizer import TextTokenizer
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedEngine:
+    """A loop that takes requests, and what it holds: memory in bytes, time in seconds."""
+
+    loop: EngineLoop
+    max_model_len: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    load_seconds: float
+
+
+def load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, int], None]) -> LoadedEngine:
+    """Load the model. Raises ArtifactError or SpecError with a readable reason."""
+    from inference.engine.runner import load_runner  # torch: only a process that loads a model pays for it
+
+    began = time.monotonic()
+    tokenizer = TextTokenizer.from_path(Path(config.model))
+    runner = load_runner(config, on_progress=on_progress)
+    scheduler = Scheduler(num_blocks=runner.num_blocks, block_size=runner.block_size, max_num_seqs=config.max_num_seqs,
+                          max_num_batched_tokens=config.max_num_batched_tokens)
+    loop = EngineLoop(
+        runner=runner, scheduler=scheduler, text=TokenText(tokenizer.backend, tokenizer.special_ids),
+        eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len,
+    )
+    return LoadedEngine(loop=loop, max_model_len=runner.max_model_len, weights_bytes=runner.weights_bytes,
+                        kv_cache_bytes=runner.kv_cache_bytes, load_seconds=time.monotonic() - began)

@@ -1,0 +1,206 @@
+"""The engine's loop: takes requests, runs one step at a time and says what each step brought for whom."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from inference.engine.batch import Float32, ModelRunner, build_batch
+from inference.engine.detokenizer import Detokenizer, TokenText
+from inference.engine.request import Request
+from inference.engine.sampler import BadLogitsError, sample
+from inference.engine.scheduler import Scheduler, StepPlan
+from inference.protocol import FinishReason, SequenceDelta, Stats, StepOutput, Submit, Timings
+from inference.spec import SpecError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Active:
+    """A request in the engine and the text of its tokens."""
+
+    request: Request
+    text: Detokenizer
+
+
+class EngineLoop:
+    """Runs requests on a model. One thread calls it.
+
+    text: the model's tokenizer; ids it doesn't know are never drawn. eos_token_ids: ids that end every reply.
+    max_model_len: most tokens of prompt and reply together. clock: seconds, for timings.
+    """
+
+    def __init__(self, *, runner: ModelRunner, scheduler: Scheduler, text: TokenText, eos_token_ids: Collection[int],
+                 max_model_len: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.scheduler = scheduler
+        self._runner = runner
+        self._text = text
+        self._eos = frozenset(eos_token_ids)
+        self._max_model_len = max_model_len
+        self._clock = clock
+        self._active: dict[str, _Active] = {}
+        self._endings: list[SequenceDelta] = []  # ends that came between steps
+        self._arrivals = 0
+        self._steps = self._prompt_tokens = self._output_tokens = 0
+
+    @property
+    def has_work(self) -> bool:
+        """Whether `step` has something to compute or to report."""
+        return self.scheduler.has_work or bool(self._endings)
+
+    def submit(self, submit: Submit) -> None:
+        """Queue a request.
+
+        max_tokens past the context is lowered to what fits; such a reply ends with `length`. Output tokens of an
+        earlier run (output_ids) are replayed through the text without being told again.
+        Raises SpecError with the field and the reason; then nothing was queued.
+        """
+        self._check(submit)
+        self._arrivals += 1
+        num_prompt = len(submit.prompt_ids)
+        request = Request(
+            request_id=submit.request_id, num_prompt=num_prompt, token_ids=submit.prompt_ids + submit.output_ids,
+            params=submit.params, max_output=min(submit.params.max_tokens, self._most_tokens - num_prompt),
+            arrival=self._arrivals, priority=submit.priority, submitted_at=self._clock(),
+        )
+        active = _Active(request=request, text=Detokenizer(self._text, submit.params.stop))
+        self._active[submit.request_id] = active
+        for index, token_id in enumerate(submit.output_ids, start=1):
+            _, reason = self._accept(active, token_id, index)
+            if reason:  # everything had been produced, and only its end was not heard of
+                self._endings.append(self._ending(active, reason))
+                return
+        self.scheduler.add(request)
+
+    def cancel(self, request_id: str) -> None:
+        """End a request and free its blocks now; the next step reports it. Unknown ids are ignored."""
+        active = self._active.get(request_id)
+        if active is not None:
+            self.scheduler.remove(active.request)
+            self._endings.append(self._ending(active, "cancelled", tail=active.text.finish()))
+
+    def step(self) -> StepOutput:
+        """Run one step. The output has at most one delta a request, in the order of the batch."""
+        deltas, self._endings = self._endings, []
+        plan = self.scheduler.schedule()
+        deltas += [_phase_delta(request) for request in plan.preempted]
+        if plan.chunks:
+            self._steps += 1
+            deltas += self._run(plan)
+        return StepOutput(deltas=deltas)
+
+    def stats(self, request_key: int = 0) -> Stats:
+        """Counts now, and totals since the start."""
+        pool = self.scheduler.pool
+        return Stats(
+            request_key=request_key, running=len(self.scheduler.running), waiting=len(self.scheduler.waiting),
+            free_blocks=pool.num_free, cached_blocks=pool.num_cached, held_blocks=pool.num_held,
+            total_blocks=pool.num_blocks, steps=self._steps, prompt_tokens=self._prompt_tokens,
+            output_tokens=self._output_tokens, preemptions=self.scheduler.num_preemptions,
+        )
+
+    @property
+    def _most_tokens(self) -> int:
+        return min(self._max_model_len, self.scheduler.capacity)
+
+    def _check(self, submit: Submit) -> None:
+        """Refuse what can never be served. Raises SpecError."""
+        if submit.request_id in self._active:
+            raise SpecError("request_id", f"{submit.request_id} is already running")
+        if not submit.prompt_ids:
+            raise SpecError("prompt_ids", "the prompt is empty")
+        self._check_ids("prompt_ids", submit.prompt_ids)
+        self._check_ids("output_ids", submit.output_ids)
+        self._check_ids("stop_token_ids", submit.params.stop_token_ids)
+        length = len(submit.prompt_ids)
+        if length + 1 > self._max_model_len:
+            raise SpecError("prompt_ids", f"the prompt has {length} tokens, but prompt and reply together may have "
+                                          f"at most {self._max_model_len}")
+        if length + 1 > self.scheduler.capacity:
+            raise SpecError("prompt_ids", f"the prompt has {length} tokens, but the cache holds only "
+                                          f"{self.scheduler.capacity}, the reply included")
+
+    def _check_ids(self, field: str, ids: Sequence[int]) -> None:
+        if ids and not 0 <= min(ids) <= max(ids) < self._runner.vocab_size:
+            wrong = next(i for i in ids if not 0 <= i < self._runner.vocab_size)
+            raise SpecError(field, f"token id {wrong} is outside the vocabulary, 0 to {self._runner.vocab_size - 1}")
+
+    def _run(self, plan: StepPlan) -> list[SequenceDelta]:
+        """Compute a plan's chunks and sample where a chunk reached the end of its tokens."""
+        now = self._clock()
+        for chunk in plan.chunks:
+            if chunk.request.scheduled_at < 0:
+                chunk.request.scheduled_at = now
+            self._prompt_tokens += max(0, min(chunk.request.num_prompt - chunk.start, chunk.count))
+        sampled = [chunk.request for chunk in plan.chunks if chunk.wants_logits]
+        try:
+            logits = self._runner.forward(build_batch(plan.chunks, self.scheduler.block_size))
+        except Exception as error:  # whatever the model raises ends these requests, not the engine
+            logger.exception("A step of %d tokens failed", plan.num_tokens)
+            return [self._fail(chunk.request, f"the model failed: {error}") for chunk in plan.chunks]
+        self.scheduler.computed(plan)
+        tokens = {request.request_id: self._advance(request, row) for request, row in zip(sampled, logits, strict=True)}
+        return [tokens.get(chunk.request.request_id) or _phase_delta(chunk.request) for chunk in plan.chunks]
+
+    def _advance(self, request: Request, logits: Float32) -> SequenceDelta:
+        """Sample a request's next token from its row and report it, and the end if this is one."""
+        index = request.num_output + 1
+        try:
+            token_id = sample(logits[:self._text.vocab_size], request.params, index)
+        except BadLogitsError as error:
+            return self._fail(request, f"no token could be chosen: {error}")
+        request.token_ids.append(token_id)
+        request.last_token_at = self._clock()
+        if request.first_token_at < 0:
+            request.first_token_at = request.last_token_at
+        self._output_tokens += 1
+        active = self._active[request.request_id]
+        text, reason = self._accept(active, token_id, index)
+        if reason is None:
+            return SequenceDelta(request_id=request.request_id, index=index, token_ids=[token_id], texts=[text])
+        self.scheduler.remove(request)
+        return self._ending(active, reason, token_ids=[token_id], texts=[text])
+
+    def _accept(self, active: _Active, token_id: int, index: int) -> tuple[str, FinishReason | None]:
+        """Add the index-th output token to the text; return what it shows, and why the request ends if it does."""
+        request, params = active.request, active.request.params
+        is_end = token_id in params.stop_token_ids or (token_id in self._eos and not params.ignore_eos)
+        is_full = index >= request.max_output
+        text = active.text.push(token_id, silent=is_end, last=is_end or is_full)
+        if is_end or active.text.stopped:
+            return text, "stop"
+        return text, "length" if is_full else None
+
+    def _fail(self, request: Request, reason: str) -> SequenceDelta:
+        """End a request whose cache can't be trusted, so that nobody reuses it."""
+        self.scheduler.remove(request, reusable=False)
+        active = self._active[request.request_id]
+        return self._ending(active, "failed", tail=active.text.finish(), error=reason)
+
+    def _ending(self, active: _Active, reason: FinishReason, *, token_ids: Sequence[int] = (),
+                texts: Sequence[str] = (), tail: str = "", error: str = "") -> SequenceDelta:
+        request = active.request
+        del self._active[request.request_id]
+        return SequenceDelta(
+            request_id=request.request_id, index=request.num_output, token_ids=list(token_ids), texts=list(texts),
+            phase=request.phase, finish_reason=reason, tail=tail, error=error,
+            timings=_timings(request, self._clock()),
+        )
+
+
+def _phase_delta(request: Request) -> SequenceDelta:
+    return SequenceDelta(request_id=request.request_id, index=request.num_output, phase=request.phase,
+                         prefill_done=min(request.num_computed, request.num_prompt))
+
+
+def _timings(request: Request, now: float) -> Timings:
+    """Seconds of each phase; a phase that was cut short lasted until now, one that never began 0."""
+    scheduled = request.scheduled_at if request.scheduled_at >= 0 else now
+    first = request.first_token_at if request.first_token_at >= 0 else now
+    last = request.last_token_at if request.last_token_at >= 0 else first
+    return Timings(
+        queue_s=scheduled - request.submitted_at, prefill_s=max(0.0, first - scheduled), decode_s=last - first,
+        prompt_tokens=request.num_prompt, cached_tokens=max(0, request.cached_tokens),
+        output_tokens=request.num_output,
+    )

@@ -1,0 +1,70 @@
+"""One request as the scheduler sees it: its tokens, the blocks it holds and how far its cache has been computed."""
+
+from array import array
+from dataclasses import dataclass, field
+
+from inference.protocol import FinishReason, RequestPhase
+from inference.spec import SamplingParams
+
+
+@dataclass(eq=False, kw_only=True)
+class Request:
+    """Tokens and cache state of one request. Only the scheduler changes blocks, computed counts and phase.
+
+    token_ids: the prompt, then every output token. max_output: most output tokens, the context already taken into
+    account. arrival: order of submission, which also breaks ties of priority. block_table: blocks in order, int32.
+    block_keys: chained prefix-cache keys of its full blocks, as far as they have been hashed.
+    num_computed: tokens whose keys and values are in the cache. cached_tokens: how many of the prompt came from the
+    prefix cache at the first admission. Times are in seconds of the engine's clock; -1 is not yet.
+    """
+
+    request_id: str
+    num_prompt: int
+    token_ids: list[int]
+    params: SamplingParams
+    max_output: int
+    arrival: int
+    priority: int = 0
+    salt: bytes = b""
+
+    phase: RequestPhase = "waiting"
+    num_computed: int = 0
+    block_table: "array[int]" = field(default_factory=lambda: array("i"))
+    block_keys: list[bytes] = field(default_factory=list)
+    num_published: int = 0
+    cached_tokens: int = -1
+    preemptions: int = 0
+    finish_reason: FinishReason | None = None
+
+    submitted_at: float = -1.0
+    scheduled_at: float = -1.0
+    first_token_at: float = -1.0
+    last_token_at: float = -1.0
+
+    @property
+    def num_output(self) -> int:
+        """Output tokens so far: the index of the last one."""
+        return len(self.token_ids) - self.num_prompt
+
+    @property
+    def num_remaining(self) -> int:
+        """Tokens that must still be computed before the next one can be sampled; 1 in plain decoding."""
+        return len(self.token_ids) - self.num_computed
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Lower runs first and is preempted last."""
+        return (self.priority, self.arrival)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """Part of one step: tokens start … start + count - 1 of a request; with logits when they reach its last token."""
+
+    request: Request
+    start: int
+    count: int
+
+    @property
+    def wants_logits(self) -> bool:
+        return self.start + self.count == len(self.request.token_ids)

@@ -1,0 +1,86 @@
+"""Draws the next token: a pure function of (logits row, SamplingParams, position), whoever else is in the batch."""
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.spec import SamplingParams
+
+Float32 = npt.NDArray[np.float32]
+Float64 = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.intp]
+
+_MASK = 2**64 - 1
+_GAMMA = 0x9E3779B97F4A7C15
+
+
+class BadLogitsError(ValueError):
+    """A row has no token to choose: its largest logit is NaN or infinite."""
+
+
+def uniform(seed: int, position: int) -> float:
+    """The one random number of a row, in [0, 1) with 53 bits: output number `position` of SplitMix64 from `seed`.
+
+    Counter-based, so any position is reached at once, alone or in a batch, also after a restart.
+    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014); position counts from 1.
+    """
+    z = (seed + position * _GAMMA) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+
+def sample(logits: Float32, params: SamplingParams, position: int) -> int:
+    """Draw one id.
+
+    logits: [vocabulary], only ids that may be drawn. position: index of the new output token, from 1.
+    Greedy takes the largest logit, the lowest id on a tie. Otherwise temperature, top-k, top-p over what top-k left,
+    then min-p relative to the likeliest (the order of transformers), and the inverse of the cumulated weights, in
+    order of id, at `uniform(seed, position)`. Equal weights at a border are kept from the lowest id on.
+    Raises BadLogitsError.
+    """
+    best = int(logits.argmax())
+    peak = logits[best]
+    if not np.isfinite(peak):
+        raise BadLogitsError(f"the model gave {peak} as its largest logit")
+    if params.greedy:
+        return best
+    ids: Ids | None = None  # None is all of them
+    if 0 < params.top_k < len(logits):
+        kth = np.partition(logits, len(logits) - params.top_k)[len(logits) - params.top_k]
+        ids = _at_least(logits, kth, params.top_k)
+        logits = logits[ids]
+    weights = np.exp((logits - peak) * np.float32(1 / params.temperature))
+    for keep in (_top_p, _min_p):
+        kept = keep(weights, params)
+        if kept is not None:
+            ids = kept if ids is None else ids[kept]
+            weights = weights[kept]
+    cumulated = np.cumsum(weights, dtype=np.float64)
+    drawn = int(np.searchsorted(cumulated, uniform(params.seed, position) * cumulated[-1], side="right"))
+    return drawn if ids is None else int(ids[drawn])
+
+
+def _top_p(weights: Float32, params: SamplingParams) -> Ids | None:
+    """Indices of the smallest set of largest weights whose share is at least top_p; None keeps all."""
+    top_p = params.top_p
+    if top_p >= 1:
+        return None
+    total = float(weights.sum(dtype=np.float64))
+    # Weights under this hold less than 1 - top_p together, so the border lies above it and most need no sorting.
+    high = np.sort(weights[weights >= np.float32(total * (1 - top_p) / len(weights))])[::-1]
+    count = int(np.searchsorted(np.cumsum(high, dtype=np.float64), top_p * total, side="left")) + 1
+    count = min(count, len(high))
+    return _at_least(weights, high[count - 1], count)
+
+
+def _min_p(weights: Float32, params: SamplingParams) -> Ids | None:
+    """Indices of the weights that are at least min_p; None keeps all. The largest weight is 1 and always kept."""
+    return np.flatnonzero(weights >= np.float32(params.min_p)) if params.min_p > 0 else None
+
+
+def _at_least(values: Float32, border: np.float32, count: int) -> Ids:
+    """Indices, ascending, of the `count` largest values, `border` being the smallest of them."""
+    above = values > border
+    ties = np.flatnonzero(values == border)
+    above[ties[:count - int(np.count_nonzero(above))]] = True
+    return np.flatnonzero(above)
