@@ -7,6 +7,8 @@ from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models.functions import Now
 
+MAX_SEED = 2**53 - 1  # the largest whole number that a browser holds exactly
+
 
 class Conversation(models.Model):
     """One person's conversation with one model, and how its replies are drawn.
@@ -21,9 +23,11 @@ class Conversation(models.Model):
     system_prompt = models.TextField(blank=True)
     temperature = models.FloatField(default=0.7, validators=[MinValueValidator(0), MaxValueValidator(2)])
     top_p = models.FloatField(default=0.95, validators=[MinValueValidator(0), MaxValueValidator(1)])
-    top_k = models.IntegerField(default=0, validators=[MinValueValidator(0)])
-    max_tokens = models.PositiveIntegerField(default=1024, validators=[MinValueValidator(1)])
-    seed = models.BigIntegerField(null=True, blank=True, validators=[MinValueValidator(0)])
+    top_k = models.IntegerField(default=0, validators=[MinValueValidator(0), MaxValueValidator(1_000_000)])
+    max_tokens = models.PositiveIntegerField(
+        default=1024, validators=[MinValueValidator(1), MaxValueValidator(1_000_000)])
+    seed = models.BigIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(0), MaxValueValidator(MAX_SEED)])
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now())
     deleted_at = models.DateTimeField(null=True, blank=True)
@@ -54,7 +58,8 @@ class Message(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
-        ordering = ["created_at"]
+        # A user's message and its reply come from one transaction, so from one instant: the user's goes first.
+        ordering = ["created_at", "-role"]
 
     def __str__(self) -> str:
         return f"{self.role} {self.id}"

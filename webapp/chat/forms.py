@@ -1,0 +1,53 @@
+"""What the chat pages accept, with errors by field."""
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.models import User
+
+from registry.selectors import versions_for
+from webapp.chat.models import Conversation
+
+MAX_SYSTEM_PROMPT = 100_000
+
+
+class CreateForm(forms.Form):
+    """A new conversation, with the version to use where one is named."""
+
+    version = forms.ModelChoiceField(queryset=None, required=False)
+
+    def __init__(self, *args: Any, viewer: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["version"].queryset = versions_for(viewer=viewer, kind="chat")  # type: ignore[attr-defined]
+
+
+class RenameForm(forms.ModelForm):
+    title = forms.CharField(max_length=200)
+
+    class Meta:
+        model = Conversation
+        fields = ["title"]
+
+
+class SettingsForm(forms.ModelForm):
+    """Some or all of a conversation's settings: a field that isn't sent keeps its value."""
+
+    system_prompt = forms.CharField(required=False, strip=False, max_length=MAX_SYSTEM_PROMPT)
+
+    class Meta:
+        model = Conversation
+        fields = ["version", "system_prompt", "temperature", "top_p", "top_k", "max_tokens", "seed"]
+
+    def __init__(self, *args: Any, viewer: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        version = self.fields["version"]
+        version.queryset = versions_for(viewer=viewer, kind="chat")  # type: ignore[attr-defined]
+        version.required = True
+        self.unknown = set(self.data) - set(self.fields) - {"csrfmiddlewaretoken"}
+        for name in set(self.fields) - set(self.data):
+            del self.fields[name]
+
+    def clean(self) -> dict[str, Any]:
+        if self.unknown:
+            raise forms.ValidationError(f"Unknown settings: {', '.join(sorted(self.unknown))}.")
+        return super().clean() or {}
