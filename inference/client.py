@@ -48,6 +48,10 @@ class EngineLoadError(Exception):
     """The engine could not load its model, or ended while loading; the message is the reason in words."""
 
 
+class EngineDiedError(EngineLoadError):
+    """The engine ended while loading without saying why: it may have been killed, and may load when tried again."""
+
+
 class EngineLostError(ConnectionError):
     """The engine process is gone, so nothing can be sent to it."""
 
@@ -72,6 +76,7 @@ class EngineProcess:
         self._loading: deque[Loading] = deque()
         self._ready: Ready | None = None
         self._lost: str | None = None
+        self._load_failed = False
         self._stats: dict[int, Stats | None] = {}
         self._stats_keys = 0
         self._stopping = False
@@ -101,7 +106,7 @@ class EngineProcess:
         return self._process.pid
 
     def wait_ready(self, timeout: float, on_loading: Callable[[Loading], None] | None = None) -> Ready:
-        """Wait until the engine takes requests, passing its progress on. Raises EngineLoadError."""
+        """Wait until the engine takes requests, passing its progress on. Raises EngineLoadError, of which EngineDiedError."""
         deadline = time.monotonic() + timeout
         while True:
             with self._changed:
@@ -110,7 +115,7 @@ class EngineProcess:
                 frame = self._loading.popleft() if self._loading else None
                 if frame is None:
                     if self._lost is not None:
-                        raise EngineLoadError(self._lost)
+                        raise (EngineLoadError if self._load_failed else EngineDiedError)(self._lost)
                     if self._ready is not None:
                         return self._ready
                     raise EngineLoadError(f"the engine was not ready within {timeout:g} s")
@@ -192,7 +197,7 @@ class EngineProcess:
             stream = self._socket.makefile("rb")
             while (frame := _read_frame(stream.read)) is not None:
                 if isinstance(frame, LoadFailed):
-                    reason = frame.reason
+                    reason, self._load_failed = frame.reason, True
                 else:
                     self._receive(frame)
         except (OSError, ValueError, EngineLoadError) as error:
