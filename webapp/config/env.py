@@ -24,10 +24,12 @@ def words(name: str, *, default: list[str]) -> list[str]:
 
 
 def choice(name: str, *, among: tuple[str, ...], default: str) -> str:
-    value = text(name, default=default).upper()
-    if value not in among:
-        raise ImproperlyConfigured(f"{name} must be one of {', '.join(among)}, not {value!r}.")
-    return value
+    """Return the one of these words that the variable names, in their spelling; case doesn't matter."""
+    value = text(name, default=default)
+    for word in (*among, default):
+        if word.lower() == value.lower():
+            return word
+    raise ImproperlyConfigured(f"{name} must be one of {', '.join(among)}, not {value!r}.")
 
 
 def flag(name: str, *, default: bool) -> bool:

@@ -8,7 +8,7 @@ _MODULE_IMPORTS = HashedFilesMixin._js_module_import_aggregation_patterns[1]
 
 
 class HashedStaticStorage(CompressedManifestStaticFilesStorage):
-    """Rewrites imports and url()s in our own files alone: libraries are served as they are, examples in comments too."""
+    """Rewrites imports and url()s in our own files alone: libraries have examples in comments that lead nowhere."""
 
     support_js_module_import_aggregation = True
     patterns = (("css/*.css", _CSS_URLS),)

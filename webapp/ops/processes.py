@@ -20,17 +20,22 @@ PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def end_with_parent(when_parent_dies: signal.Signals) -> Callable[[], None]:
-    """Return a preexec function: the child gets that signal as soon as its parent is gone (Linux only)."""
-    parent = os.getpid()
+def follow_parent(when_parent_dies: signal.Signals) -> None:
+    """Have the kernel send this process that signal as soon as its parent is gone (Linux only)."""
+    if _libc is not None:
+        _libc.prctl(PR_SET_PDEATHSIG, int(when_parent_dies))
 
-    def ask_for_signal() -> None:
-        if _libc is not None:
-            _libc.prctl(PR_SET_PDEATHSIG, int(when_parent_dies))
-            if os.getppid() != parent:  # it died before the request was in place
-                os.kill(os.getpid(), when_parent_dies)
 
-    return ask_for_signal
+def _follow_starter(when_parent_dies: signal.Signals) -> Callable[[], None]:
+    """Return a preexec function that makes a child follow this process, even if it dies in that very moment."""
+    starter = os.getpid()
+
+    def follow() -> None:
+        follow_parent(when_parent_dies)
+        if os.getppid() != starter:
+            os.kill(os.getpid(), when_parent_dies)
+
+    return follow
 
 
 def adopt_orphans() -> None:
@@ -46,11 +51,12 @@ def spawn(
     output: IO[bytes] | int | None,
     cwd: Path | None = None,
     when_parent_dies: signal.Signals = signal.SIGKILL,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a command in a session of its own, without input, and return it. Raises OSError."""
     return subprocess.Popen(
         command, env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-        start_new_session=True, preexec_fn=end_with_parent(when_parent_dies),
+        start_new_session=True, preexec_fn=_follow_starter(when_parent_dies), pass_fds=pass_fds,
     )
 
 
