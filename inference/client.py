@@ -106,7 +106,7 @@ class EngineProcess:
         return self._process.pid
 
     def wait_ready(self, timeout: float, on_loading: Callable[[Loading], None] | None = None) -> Ready:
-        """Wait until the engine takes requests, passing its progress on. Raises EngineLoadError, of which EngineDiedError."""
+        """Wait until the engine takes requests, passing its progress on. Raises EngineLoadError (EngineDiedError)."""
         deadline = time.monotonic() + timeout
         while True:
             with self._changed:
