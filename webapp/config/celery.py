@@ -1,4 +1,4 @@
-"""The Celery application: Django's settings, tasks of the webapp."""
+"""The Celery application: Django's settings, and how workers live through a broker that goes away."""
 
 import os
 
@@ -8,4 +8,15 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.config.settings")
 
 app = Celery("parley")
 app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.update(
+    # A message that no worker acknowledged comes again after an hour: long enough for any reply, and a late double does
+    # nothing, because a generation is claimed in the database. The sweeper doesn't wait for it.
+    broker_transport_options={"visibility_timeout": 3600, "socket_keepalive": True, "socket_connect_timeout": 2,
+                              "health_check_interval": 10},
+    broker_connection_max_retries=None,  # for ever: a restarted Valkey must not end a worker
+    worker_cancel_long_running_tasks_on_connection_loss=False,  # replies don't need the broker to go on
+    worker_enable_remote_control=False,  # nothing sends it commands; what to load is read from the database
+    worker_hijack_root_logger=False,  # Django's LOGGING stays
+    worker_redirect_stdouts=False,
+)
 app.autodiscover_tasks(["webapp.serving"])

@@ -4,7 +4,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from django.db.models import Count
 from django.utils import timezone
 
 from registry.loads import LoadProgress, VersionLoad, version_load
@@ -42,14 +41,13 @@ def generation_for(*, viewer: Any, pk: object) -> Generation:
     return Generation.objects.select_related("version__model").get(owner=viewer, pk=pk)
 
 
-def generation_view(generation: Generation, *, load: VersionLoad | None = None,
+def generation_view(generation: Generation, *, load: VersionLoad | None = None, position: int | None = None,
                     now: datetime | None = None) -> GenerationView:
-    """The view of a generation. Only a queued one costs queries (its place in the queue, and the load if not given)."""
+    """The view of a generation. Only a queued one costs queries, for its place in the queue and load if not given."""
     state: ViewState = _running_state(generation)
-    position: int | None = None
     progress: LoadProgress | None = None
     if generation.state == GenerationState.QUEUED:
-        position = queue_position(generation)
+        position = queue_position(generation) if position is None else position
         load = load or version_load(generation.version)
         if load.state not in ("loaded", "unloading"):
             state, progress = "loading", load.progress
@@ -82,9 +80,3 @@ def queue_position(generation: Generation) -> int:
     """How many queued generations of the same version were asked for earlier."""
     return Generation.objects.filter(version_id=generation.version_id, state=GenerationState.QUEUED,
                                      created_at__lt=generation.created_at).count()
-
-
-def queued_counts() -> dict[int, int]:
-    """Queued generations of each version that has any."""
-    rows = Generation.objects.filter(state=GenerationState.QUEUED).order_by().values_list("version_id")
-    return dict(rows.annotate(number=Count("pk")))

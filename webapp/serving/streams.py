@@ -35,11 +35,9 @@ for k = 1, #KEYS, 2 do
         return added
       end
     end
-    if fence < attempt then redis.call('SET', KEYS[k + 1], attempt, 'EX', ttl) end
-    if fence < attempt or ttl < 86400 then
-      redis.call('EXPIRE', KEYS[k], ttl)
-      redis.call('EXPIRE', KEYS[k + 1], ttl)
-    end
+    if fence < attempt then redis.call('SET', KEYS[k + 1], attempt) end
+    redis.call('EXPIRE', KEYS[k], ttl)
+    redis.call('EXPIRE', KEYS[k + 1], ttl)
     taken[#taken + 1] = 1
   end
   a = a + 4 * count

@@ -1,0 +1,64 @@
+"""A model worker as its node sees it: a child process that ends when its standard input is closed."""
+
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from registry.models import Deployment
+
+STOP_SECONDS = 12.0
+
+
+@dataclass(frozen=True)
+class LoadSettings:
+    """What a model worker was started with; other settings want another worker."""
+
+    mode: str
+    max_model_len: int | None
+    max_num_seqs: int
+
+    @classmethod
+    def of(cls, deployment: Deployment) -> "LoadSettings":
+        return cls(deployment.mode, deployment.max_model_len, deployment.max_num_seqs)
+
+
+class ModelProcess:
+    """One running model worker of one deployment."""
+
+    def __init__(self, deployment: Deployment, *, holder: str) -> None:
+        self.settings = LoadSettings.of(deployment)
+        self.name = str(deployment.version)
+        self._kill_at: float | None = None
+        self._process = subprocess.Popen(
+            [sys.executable, str(settings.BASE_DIR / "manage.py"), "run_version", self.name,
+             "--deployment", str(deployment.pk), "--holder", holder],
+            stdin=subprocess.PIPE, cwd=settings.BASE_DIR, start_new_session=True)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_status(self) -> int | None:
+        """The exit status once it has ended, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """Ask it to end, and kill it when it takes too long. Call it again until it has ended; it never blocks."""
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + STOP_SECONDS
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+        elif time.monotonic() > self._kill_at:
+            self._process.kill()
+
+    def stop_and_wait(self) -> None:
+        """End it now, within STOP_SECONDS."""
+        self.stop()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -1,0 +1,183 @@
+"""The node worker's loop: about once a second, drive what this machine holds to what is wished, and sweep."""
+
+import fcntl
+import logging
+import os
+import platform
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import redis
+from django.conf import settings
+from django.db import Error as DatabaseFailure
+from django.db import connections
+
+from registry.loads import deployments_for_node
+from registry.models import Deployment, DeploymentState, Version
+from registry.services.deployments import (
+    deployment_hold,
+    deployment_keep,
+    deployment_release,
+    deployment_report_failed,
+    node_report,
+)
+from webapp.serving.model_process import LoadSettings, ModelProcess
+from webapp.serving.model_worker import EXIT_LOAD_FAILED
+from webapp.serving.sweeper import Sweeper
+
+logger = logging.getLogger(__name__)
+TICK_SECONDS = 1.0
+MAX_DEATHS_LOADING = 3
+MAX_RESTART_WAIT = 10.0
+CALM_SECONDS = 60.0  # a worker that lived this long is restarted without waiting
+
+wake = threading.Event()
+
+
+class NodeAlreadyRuns(Exception):
+    """Another node worker with this name runs on this machine; the message says so."""
+
+
+@dataclass
+class Held:
+    """A deployment that this node holds, and how its model workers fared. Times by the monotonic clock."""
+
+    process: ModelProcess | None = None
+    started: float = 0.0
+    start_at: float = 0.0
+    deaths_loading: int = 0
+    deaths: int = 0
+    last_state: str = field(default="")
+
+
+class NodeLoop:
+    """One machine's deployments and the sweeper. `version`: hold only that one (a container for each model)."""
+
+    def __init__(self, *, name: str, version: Version | None = None) -> None:
+        self.name = name
+        self.holder = f"{name}#{secrets.token_hex(4)}"
+        self._version = version
+        self._held: dict[int, Held] = {}
+        self._sweeper = Sweeper()
+        self._stopping = threading.Event()
+        self._lock_file = _lock(name)
+
+    def run(self) -> None:
+        """Tick until stopped, then end all model workers and let go of their deployments."""
+        while not self._stopping.is_set():
+            for work in (self._report, self._reconcile, self._sweeper.sweep):
+                self._guard(work)
+            wake.wait(TICK_SECONDS)
+            wake.clear()
+        self._guard(self._end_all)
+        connections.close_all()
+        self._lock_file.close()
+
+    def stop(self) -> None:
+        """Have `run` return; only sets flags, so a signal handler may call it."""
+        self._stopping.set()
+        wake.set()
+
+    def _guard(self, work: Callable[[], None]) -> None:
+        """What fails while the database or Valkey is away is done again at the next tick."""
+        try:
+            work()
+        except (DatabaseFailure, redis.RedisError) as error:
+            logger.warning("%s waits: %s", work.__qualname__, error)
+            connections.close_all()
+        except Exception:
+            logger.exception("%s failed", work.__qualname__)
+            connections.close_all()
+
+    def _report(self) -> None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        node_report(name=self.name, device=f"{os.cpu_count()} × {platform.machine()}", memory_bytes=memory)
+
+    def _reconcile(self) -> None:
+        rows = {row.pk: row for row in deployments_for_node(node=self.name, holder=self.holder, version=self._version)}
+        for pk in set(self._held) - set(rows):  # deleted, or taken by another node
+            self._wind_down(pk)
+        for row in rows.values():
+            self._drive(row)
+
+    def _drive(self, row: Deployment) -> None:
+        held = self._held.get(row.pk)
+        if not row.wanted or row.state == DeploymentState.FAILED:
+            if held is not None or row.held_by == self.holder:
+                self._wind_down(row.pk, keep=not row.wanted)
+        elif deployment_hold(pk=row.pk, holder=self.holder, replaces=f"{self.name}#"):
+            self._keep_running(row, self._held.setdefault(row.pk, Held()))
+        elif held is not None:
+            self._wind_down(row.pk)
+
+    def _keep_running(self, row: Deployment, held: Held) -> None:
+        process = held.process
+        if process is None:
+            if time.monotonic() >= held.start_at:
+                held.process, held.started = ModelProcess(row, holder=self.holder), time.monotonic()
+                logger.info("%s: model worker %d starts", row.version, held.process.pid)
+            return
+        status = process.exit_status()
+        if status is not None:
+            self._bury(row, held, status)
+        elif process.settings != LoadSettings.of(row):
+            process.stop()
+
+    def _bury(self, row: Deployment, held: Held, status: int) -> None:
+        """A model worker ended: say why, and decide when, or whether, the next one starts."""
+        assert held.process is not None
+        changed = held.process.settings != LoadSettings.of(row)
+        held.process = None
+        if status == EXIT_LOAD_FAILED or changed:
+            return  # the reason is in the row, which the next tick reads; or it ended as it was told
+        row.refresh_from_db(fields=["state"])
+        loading = row.state != DeploymentState.LOADED
+        logger.error("%s: the model worker %s%s", row.version, _how(status), " while loading" if loading else "")
+        held.deaths_loading = held.deaths_loading + 1 if loading else 0
+        held.deaths = 0 if time.monotonic() - held.started > CALM_SECONDS else held.deaths + 1
+        held.start_at = time.monotonic() + min(max(held.deaths - 1, 0), MAX_RESTART_WAIT)
+        if held.deaths_loading >= MAX_DEATHS_LOADING:
+            reason = f"The model worker {_how(status)} while loading, {held.deaths_loading} times in a row."
+            deployment_report_failed(pk=row.pk, holder=self.holder, reason=reason)
+
+    def _wind_down(self, pk: int, *, keep: bool = False) -> None:
+        """End the model worker, over several ticks, and let go once nothing runs. keep: show that it is unloading."""
+        held = self._held.get(pk)
+        if held is not None and held.process is not None and held.process.exit_status() is None:
+            held.process.stop()
+            if keep:
+                deployment_keep(pk=pk, holder=self.holder)
+            wake_soon = threading.Timer(0.1, wake.set)
+            wake_soon.daemon = True
+            wake_soon.start()
+            return
+        self._held.pop(pk, None)
+        deployment_release(pk=pk, holder=self.holder)
+
+    def _end_all(self) -> None:
+        running = [held.process for held in self._held.values() if held.process is not None]
+        for process in running:
+            process.stop()
+        for process in running:
+            process.stop_and_wait()
+        for pk in self._held:
+            deployment_release(pk=pk, holder=self.holder)
+
+
+def _how(status: int) -> str:
+    return f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+
+
+def _lock(name: str):  # type: ignore[no-untyped-def]
+    """Hold the node's lock file for as long as this process lives. Raises NodeAlreadyRuns."""
+    settings.PARLEY_HOME.mkdir(parents=True, exist_ok=True)
+    file = (settings.PARLEY_HOME / f"node-{name.replace('/', '-')}.lock").open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise NodeAlreadyRuns(f"A node worker named {name} runs already; set PARLEY_NODE to run another.") from None
+    return file
