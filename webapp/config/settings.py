@@ -1,5 +1,6 @@
 """Django settings: everything that an operator may change comes from the environment and is checked here."""
 
+import socket
 from pathlib import Path
 
 from webapp.config import env
@@ -81,6 +82,10 @@ CELERY_TASK_ACKS_LATE = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_TASK_DEFAULT_QUEUE = "node"
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+
+# The name under which this machine's node worker holds deployments; one node worker a name.
+PARLEY_NODE = env.text("PARLEY_NODE", default=socket.gethostname())
+PARLEY_ENGINE_THREADS = env.whole_number("PARLEY_ENGINE_THREADS", default=0, low=0, high=1024)  # 0: every core
 
 # Where models may be imported from and where their content lives.
 PARLEY_BLOBS = PARLEY_HOME / "blobs"
