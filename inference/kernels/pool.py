@@ -1,0 +1,17 @@
+"""The layout of the paged KV cache that kernels write and read."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Pool(NamedTuple):
+    """Keys and values of all layers; a block's tokens lie in parts of 16.
+
+    keys: [layers, blocks, kv_heads, parts, head_dim, 16]: lanes are tokens, so 16 scores come from one vector.
+    values: [layers, blocks, kv_heads, parts, 16, padded head_dim]: lanes are elements of the output.
+    """
+
+    keys: npt.NDArray[np.float32]
+    values: npt.NDArray[np.float32]

@@ -1,0 +1,54 @@
+"""Kernels that treat each token by itself: embedding rows, RMS norm, rotary position with the KV write."""
+
+import numpy as np
+from numba import njit
+
+from inference.kernels.linear import PANEL
+from inference.kernels.vector import LANES, address, sum_of_squares
+
+
+@njit
+def embed_row(token, packed, x):  # type: ignore[no-untyped-def]
+    """x[: k] = the embedding of a token, read from output `token` of the packed matrix (layer 0)."""
+    panel, lane = token // PANEL, token % PANEL
+    scale = packed.scale[0, token]
+    for i in range(packed.weights.shape[2]):
+        x[i] = np.float32(packed.weights[0, panel, i, lane]) * scale
+    for i in range(packed.weights.shape[2], x.shape[0]):
+        x[i] = np.float32(0.0)
+
+
+@njit
+def rms_norm_row(x, size, weight, epsilon, out):  # type: ignore[no-untyped-def]
+    """out[: size] = x / sqrt(mean(x^2) + epsilon) * weight. x is padded with zeros to a multiple of 16."""
+    mean = sum_of_squares(address(x), x.shape[0]) / np.float32(size)
+    inverse = np.float32(1.0) / np.sqrt(mean + epsilon)
+    for i in range(size):
+        out[i] = x[i] * inverse * weight[i]
+
+
+@njit
+def rotate_heads(x, heads, dim, cosine, sine):  # type: ignore[no-untyped-def]
+    """Rotate x [heads * dim] in place: element i of a head's first half pairs with element i of its second."""
+    half = dim // 2
+    for head in range(heads):
+        for i in range(half):
+            low, high = head * dim + i, head * dim + half + i
+            a, b = x[low], x[high]
+            x[low] = a * cosine[i] - b * sine[i]
+            x[high] = b * cosine[i] + a * sine[i]
+
+
+@njit
+def write_kv(key, value, slot, layer, keys, values):  # type: ignore[no-untyped-def]
+    """Store a token's key and value [kv_heads * dim] in the pool.
+
+    keys: [layers, blocks, kv_heads, block / 16, dim, 16]; values: [layers, blocks, kv_heads, block / 16, 16, padded].
+    """
+    heads, parts, dim = keys.shape[2], keys.shape[3], keys.shape[4]
+    block, offset = slot // (parts * LANES), slot % (parts * LANES)
+    part, lane = offset // LANES, offset % LANES
+    for head in range(heads):
+        for i in range(dim):
+            keys[layer, block, head, part, i, lane] = key[head * dim + i]
+            values[layer, block, head, part, lane, i] = value[head * dim + i]

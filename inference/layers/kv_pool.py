@@ -1,0 +1,73 @@
+"""The paged KV cache of the CPU path: how many blocks fit, and the arrays that hold them."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from inference.kernels.attention import VALUE_LANES
+from inference.kernels.pool import Pool
+from inference.kernels.vector import LANES
+from inference.spec import DecoderSpec, EngineConfig, SpecError
+
+FREE_MEMORY_SHARE = 0.25
+"""The part of free memory that a pool without a set size may take: other models and processes live here too."""
+
+
+def padded_values(head_dim: int) -> int:
+    """Return the stored size of a value vector: whole vectors of the attention kernel."""
+    return -(-head_dim // VALUE_LANES) * VALUE_LANES
+
+
+def block_bytes(spec: DecoderSpec, block_size: int) -> int:
+    """Return the bytes of one block: keys and values of every layer in float32, padding included."""
+    per_token = (spec.head_dim + padded_values(spec.head_dim)) * spec.num_kv_heads * 4
+    return spec.num_layers * per_token * block_size
+
+
+def _read_number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+
+
+def free_memory() -> int:
+    """Return the bytes that this process may still take: the machine's available memory, or its group's limit."""
+    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        pass
+    group = Path("/sys/fs/cgroup")
+    limit, used = _read_number(group / "memory.max"), _read_number(group / "memory.current")
+    if limit is not None and used is not None:
+        free = min(free, max(0, limit - used))
+    return free
+
+
+def count_blocks(config: EngineConfig, spec: DecoderSpec, max_model_len: int) -> int:
+    """Return how many blocks the pool gets: kv_cache_bytes, or what the limits can use within free memory.
+
+    Raises SpecError when a block has a size that the kernels can't use, or not one fits.
+    """
+    if config.block_size % LANES:
+        raise SpecError("block_size", f"must be a multiple of {LANES} on the CPU")
+    size = block_bytes(spec, config.block_size)
+    if config.kv_cache_bytes is not None:
+        blocks = config.kv_cache_bytes // size
+    else:
+        wanted = config.max_num_seqs * -(-max_model_len // config.block_size)
+        blocks = min(wanted, int(free_memory() * FREE_MEMORY_SHARE) // size)
+    if blocks < 1:
+        raise SpecError("kv_cache_bytes", f"one block of {config.block_size} tokens takes {size:,} bytes: too little memory")
+    return blocks
+
+
+def make_pool(spec: DecoderSpec, *, num_blocks: int, block_size: int) -> Pool:
+    """Return a pool whose memory is taken as blocks are first written."""
+    head = (spec.num_layers, num_blocks, spec.num_kv_heads, block_size // LANES)
+    keys = np.empty((*head, spec.head_dim, LANES), np.float32)
+    values = np.empty((*head, LANES, padded_values(spec.head_dim)), np.float32)
+    return Pool(keys=keys, values=values)
