@@ -63,12 +63,26 @@ class GgufFile:
 
 def dequantise(raw: npt.NDArray[np.uint8], type_name: str, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
     """Return float32 values [shape] of a tensor's bytes. Raises ArtifactError for a type without a dequantisation."""
+    if type_name == "F64":  # the gguf package leaves this one out
+        return raw.view("<f8").astype(np.float32).reshape(shape)
     kind = gguf.GGMLQuantizationType[type_name]
     try:
         values: npt.NDArray[np.float32] = gguf.quants.dequantize(raw.reshape(math.prod(shape[:-1]), -1), kind)
     except NotImplementedError:
         raise ArtifactError("GGUF", f"weights of type {type_name} can't be read") from None
     return values.reshape(shape)
+
+
+def can_dequantise(type_name: str) -> bool:
+    """Say whether weights of this ggml type can be read, by reading one block of zeros."""
+    if type_name not in gguf.GGMLQuantizationType.__members__:
+        return False
+    block, block_bytes = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[type_name]]
+    try:
+        dequantise(np.zeros(block_bytes, np.uint8), type_name, (block,))
+    except ArtifactError:
+        return False
+    return True
 
 
 class _Cursor:

@@ -19,6 +19,7 @@ from inference.spec import DecoderSpec
 
 CONFIG_NAME = "config.json"
 GENERATION_CONFIG_NAME = "generation_config.json"
+FLOAT_DTYPES = ("F32", "F16", "BF16", "F64")  # the safetensors types that are read as weights
 
 
 @dataclass(frozen=True)
