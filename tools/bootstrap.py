@@ -34,10 +34,11 @@ def main(target):
         venv.install(extras="[dev]" if target == "test" else "")
         install_browser_libraries(venv)
     except SetupError as error:
-        sys.exit("Parley can't be set up: {}".format(error))
+        sys.exit(f"Parley can't be set up: {error}")
     except OSError as error:
-        sys.exit("Parley can't be set up: {} can't be written ({}). Clone it into a folder of yours; PARLEY_VENV and "
-                 "PARLEY_HOME move what it writes.".format(error.filename or ROOT, error.strerror))
+        place = error.filename or ROOT
+        sys.exit(f"Parley can't be set up: {place} can't be written ({error.strerror}). Clone it into a folder of "
+                 "yours; PARLEY_VENV and PARLEY_HOME move what it writes.")
     except KeyboardInterrupt:
         sys.exit(130)
     if target != "setup":
@@ -61,13 +62,13 @@ class Venv:
             if version and version >= OLDEST:
                 return
         python = suitable_python()
-        say("Making {} ...".format(self.folder))
+        say(f"Making {self.folder} ...")
         self.folder.mkdir(parents=True, exist_ok=True)
         run([python, "-m", "venv", "--clear", str(self.folder)], self.log, "Making the virtual environment")
 
     def install(self, extras):
         """Install Parley in place with pinned versions, and the demo models without what they would drag along."""
-        stamp = Stamp(self.folder / "packages{}.sha256".format(extras),
+        stamp = Stamp(self.folder / f"packages{extras}.sha256",
                       [ROOT / "pyproject.toml", ROOT / "constraints.txt", Path(__file__)])
         covered = Stamp(self.folder / "packages[dev].sha256", stamp.files)  # dev includes the rest
         if stamp.holds() or covered.holds():
@@ -116,12 +117,12 @@ def suitable_python():
         version, has_venv = probe(path)
         if version and version >= OLDEST and has_venv:
             return path
-        words = "{} is Python {}.{}".format(path, *version) if version else "{} does not run".format(path)
+        words = "{} is Python {}.{}".format(path, *version) if version else f"{path} does not run"
         if version and version >= OLDEST:
             reason = words + " without the module venv; on Debian and Ubuntu install python3-venv"
         elif "without" not in reason:
             reason = words
-    raise SetupError("it needs Python 3.11 or newer with the module venv, and {}.".format(reason))
+    raise SetupError(f"it needs Python 3.11 or newer with the module venv, and {reason}.")
 
 
 def probe(python):
@@ -144,7 +145,7 @@ class Stamp:
         digest = hashlib.sha256()
         for file in self.files:
             if not file.exists():
-                raise SetupError("{} is missing.".format(file))
+                raise SetupError(f"{file} is missing.")
             digest.update(file.read_bytes())
         return digest.hexdigest()
 

@@ -4,7 +4,7 @@ from django.contrib.staticfiles.storage import HashedFilesMixin
 from servestatic.storage import CompressedManifestStaticFilesStorage
 
 _CSS_URLS = dict(HashedFilesMixin.patterns)["*.css"]
-_MODULE_IMPORTS = HashedFilesMixin._js_module_import_aggregation_patterns[1]
+_MODULE_IMPORTS = HashedFilesMixin._js_module_import_aggregation_patterns[1]  # type: ignore[attr-defined]
 
 
 class HashedStaticStorage(CompressedManifestStaticFilesStorage):
