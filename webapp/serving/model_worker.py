@@ -15,6 +15,7 @@ from django.conf import settings
 from inference.client import EngineDiedError, EngineLoadError
 from inference.protocol import Loading, Ready
 from inference.spec import EngineConfig, SpecError
+from registry.errors import BlobMissing
 from registry.models import Deployment
 from registry.selectors import version_folder
 from registry.services.deployments import (
@@ -59,7 +60,7 @@ def model_worker_run(*, deployment_pk: int, holder: str) -> int:
     except EngineDiedError as error:
         logger.error("%s: %s", deployment.version, error)
         return EXIT_DIED_LOADING
-    except (EngineLoadError, SpecError, OSError) as error:
+    except (EngineLoadError, SpecError, BlobMissing, OSError) as error:
         logger.error("%s can't be loaded: %s", deployment.version, error)
         deployment_report_failed(pk=deployment.pk, holder=holder, reason=str(error))
         return EXIT_LOAD_FAILED
@@ -72,7 +73,8 @@ def engine_config(deployment: Deployment) -> EngineConfig:
     """What the deployment asks of its engine. Raises SpecError."""
     return EngineConfig(model=str(version_folder(deployment.version)), mode=deployment.mode,  # type: ignore[arg-type]
                         max_model_len=deployment.max_model_len, max_num_seqs=deployment.max_num_seqs,
-                        max_num_batched_tokens=max(256, deployment.max_num_seqs))
+                        max_num_batched_tokens=max(256, deployment.max_num_seqs),
+                        threads=settings.PARLEY_ENGINE_THREADS)
 
 
 def _start_engine(deployment: Deployment) -> EngineHost:

@@ -10,21 +10,22 @@ from django.db.models.functions import Now
 
 from inference.spec import SamplingParams, SpecError
 from inference.text.chat_template import TemplateError
+from inference.text.prompt import PromptBuilder
+from registry.errors import BlobMissing
 from registry.loads import version_load
 from registry.models import Version
+from registry.selectors import version_folder
 from registry.services.deployments import deployment_ensure
-from webapp.serving.dispatch import generation_dispatch, stop_announce
+from webapp.serving.dispatch import generation_dispatch, node_wake, stop_announce
 from webapp.serving.errors import GenerationRefused, PromptTooLong, VersionUnavailable
 from webapp.serving.events import views_send_on_commit
 from webapp.serving.models import Generation, GenerationState
-from webapp.serving.prompts import prompt_builder
 from webapp.serving.selectors import generation_view
 
 logger = logging.getLogger(__name__)
 SEEDS = 2**63
 
 
-@transaction.atomic
 def generation_create(*, owner: Any, version: Version, messages: list[dict[str, str]],
                       sampling: dict[str, Any]) -> Generation:
     """Queue a reply to `messages` ({"role", "content"}), and have the version loaded if it isn't.
@@ -41,20 +42,24 @@ def generation_create(*, owner: Any, version: Version, messages: list[dict[str, 
     if len(prompt_ids) >= limit:
         raise PromptTooLong(prompt_tokens=len(prompt_ids), limit=limit)
     params = _sampling_params(sampling, room=limit - len(prompt_ids))
-    if not load.wanted:
-        deployment_ensure(version=version)
-    generation = Generation.objects.create(owner=owner, version=version, prompt_ids=prompt_ids,
-                                           prompt_tokens=len(prompt_ids), params=dataclasses.asdict(params))
-    generation.refresh_from_db(fields=["created_at", "queued_at"])
-    transaction.on_commit(lambda: generation_dispatch(pk=generation.pk, version_pk=version.pk))
+    with transaction.atomic():
+        if not load.wanted:
+            deployment_ensure(version=version)
+            transaction.on_commit(node_wake)
+        generation = Generation.objects.create(owner=owner, version=version, prompt_ids=prompt_ids,
+                                               prompt_tokens=len(prompt_ids), params=dataclasses.asdict(params))
+        generation.refresh_from_db(fields=["created_at", "queued_at"])
+        transaction.on_commit(lambda: generation_dispatch(pk=generation.pk, version_pk=version.pk))
     return generation
 
 
 def _prompt_ids(version: Version, messages: list[dict[str, str]]) -> list[int]:
     try:
-        return prompt_builder(version).chat_ids(messages)
+        return PromptBuilder.from_path(version_folder(version)).chat_ids(messages)
     except TemplateError as error:
         raise GenerationRefused("template", f"{version} can't take this conversation: {error}", field="text") from error
+    except BlobMissing as error:
+        raise VersionUnavailable(version=str(version), reason=str(error)) from error
 
 
 def _sampling_params(sampling: dict[str, Any], *, room: int) -> SamplingParams:
