@@ -26,7 +26,7 @@ def conversation_changed(conversation: Conversation) -> None:
 
     Only a courtesy to open pages: where Redis can't be reached, they show the change at their next load.
     """
-    data = {"id": str(conversation.pk), "title": str(conversation)}
+    data = {"id": str(conversation.pk), "title": conversation.title}
     event = frame_event(ConversationChanged(
         conversation=data if conversation.deleted_at is None else data | {"deleted": True}))
     transaction.on_commit(lambda: _send(conversation.owner_id, event))

@@ -24,7 +24,7 @@ def page_data(*, viewer: User, conversation: Conversation | None) -> dict[str, A
 
 
 def conversation_data(conversation: Conversation) -> dict[str, Any]:
-    return {"id": str(conversation.pk), "title": str(conversation), "settings": settings_data(conversation)}
+    return {"id": str(conversation.pk), "title": conversation.title, "settings": settings_data(conversation)}
 
 
 def settings_data(conversation: Conversation) -> dict[str, Any]:

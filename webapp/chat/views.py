@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_POST, require_safe
 
 from webapp.chat import services
 from webapp.chat.forms import CreateForm, RenameForm, SettingsForm
@@ -42,7 +42,7 @@ def signed_in_json(view: View) -> View:
 
 
 @login_required
-@require_GET
+@require_safe
 def home(request: SignedIn) -> HttpResponseBase:
     """Go to the conversation used last, or show an empty page; `/?new` always shows an empty page."""
     newest = None if "new" in request.GET else conversations_for(viewer=request.user).first()
@@ -50,7 +50,7 @@ def home(request: SignedIn) -> HttpResponseBase:
 
 
 @login_required
-@require_GET
+@require_safe
 def conversation(request: SignedIn, pk: uuid.UUID) -> HttpResponse:
     return _page(request, _conversation(request, pk))
 
@@ -99,13 +99,15 @@ def configure(request: SignedIn, pk: uuid.UUID) -> JsonResponse:
 
 
 @signed_in_json
-@require_GET
+@require_safe
 def messages(request: SignedIn, pk: uuid.UUID) -> JsonResponse:
-    return JsonResponse({"messages": messages_data(_conversation(request, pk))})
+    """Give a script what the page would come with, so that it can open a conversation in place."""
+    found = _conversation(request, pk)
+    return JsonResponse({"conversation": conversation_data(found), "messages": messages_data(found)})
 
 
 @signed_in_json
-@require_GET
+@require_safe
 def models(request: SignedIn) -> JsonResponse:
     return JsonResponse({"models": models_data(viewer=request.user)})
 
