@@ -127,8 +127,7 @@ class EngineHost:
     def close(self) -> None:
         """Wait for the releases, queue them anew for the next worker, and end the engine."""
         self.begin_closing()
-        if self._pump.is_alive():
-            self._pump.join(timeout=DRAIN_SECONDS + 2)
+        self._pump.join(timeout=DRAIN_SECONDS + 2)
         for pk, version_pk in self._pump.released:
             generation_dispatch(pk=pk, version_pk=version_pk)
         self._engine.stop()

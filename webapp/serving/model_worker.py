@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from celery.signals import worker_shutting_down
+from celery.utils.nodenames import gethostname, nodename
 from django.conf import settings
 
 from inference.client import EngineDiedError, EngineLoadError
@@ -89,8 +90,8 @@ def _serve(deployment: Deployment, ready: Ready, engine: EngineHost) -> int:
     worker_shutting_down.connect(_on_shutdown, weak=False)
     worker = app.Worker(
         queues=[model_queue(deployment.version_id)], pool="threads", concurrency=ready.max_num_seqs + EXTRA_TASKS,
-        hostname=f"model-{deployment.version_id}-{os.getpid()}@%h", without_gossip=True, without_mingle=True,
-        without_heartbeat=True, loglevel="INFO")
+        hostname=nodename(f"model-{deployment.version_id}-{os.getpid()}", gethostname()), quiet=True,
+        without_gossip=True, without_mingle=True, without_heartbeat=True, loglevel="INFO")
     worker.start()
     engine.close()
     if engine.lost:

@@ -44,11 +44,11 @@ class Drain:
 Item = Track | StepOutput | Rejected | StopAsked | Drain
 
 
-class Pump(threading.Thread):
-    """`released` holds, once the thread has ended, (generation id, version id) of what it put back in the queue."""
+class Pump:
+    """`released` holds, once it has ended, (generation id, version id) of what it put back in the queue."""
 
     def __init__(self, *, cancel: Callable[[str], None]) -> None:
-        super().__init__(name="pump", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pump", daemon=True)
         self.released: list[tuple[str, int]] = []
         self._cancel = cancel
         self._items: queue.SimpleQueue[Item] = queue.SimpleQueue()
@@ -57,6 +57,14 @@ class Pump(threading.Thread):
         self._drain: Drain | None = None
         self._tracks: dict[str, Track] = {}
         self._checkpoint_at = self._poll_at = self._publish_at = self._save_at = 0.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self, timeout: float) -> None:
+        """Wait for its end; returns at once when it never began."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
 
     def put(self, item: StepOutput | Rejected | StopAsked) -> None:
         """Hand over what the engine or a person said; never blocks."""
@@ -74,7 +82,7 @@ class Pump(threading.Thread):
         self._closed = True
         self._items.put(Drain(interrupted_by))
 
-    def run(self) -> None:
+    def _run(self) -> None:
         while self._drain is None:
             try:
                 self._turn()

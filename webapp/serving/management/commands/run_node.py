@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from celery.signals import worker_shutting_down
+from celery.utils.nodenames import nodename
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
@@ -28,8 +29,9 @@ class Command(BaseCommand):
         thread.start()
         worker_shutting_down.connect(partial(_on_shutdown, loop), weak=False)
         try:
-            worker = app.Worker(queues=["node"], pool="threads", concurrency=2, hostname=f"node-{loop.name}@%h",
-                                without_gossip=True, without_mingle=True, without_heartbeat=True, loglevel="INFO")
+            worker = app.Worker(queues=["node"], pool="threads", concurrency=2, quiet=True,
+                                hostname=nodename("node", loop.name), without_gossip=True, without_mingle=True,
+                                without_heartbeat=True, loglevel="INFO")
             worker.start()
         finally:
             loop.stop()
