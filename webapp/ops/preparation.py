@@ -7,21 +7,26 @@ import hashlib
 import json
 import secrets
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.contrib.staticfiles.finders import get_finders
+from django.core.exceptions import ObjectDoesNotExist
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
+from registry.errors import ImportRefused
 from registry.loads import version_load
 from registry.selectors import version_by_name
 from registry.services.deployments import deployment_ensure
 from registry.services.imports import version_import
 from webapp.config import env
 from webapp.ops.demo import DEMO_CHAT, DemoModel
+
+if TYPE_CHECKING:
+    from registry.models import Version
 
 ADMIN = "admin"
 DEMO_MODES: dict[str, Literal["int8", "float32"] | None] = {"": None, "int8": "int8", "float32": "float32"}
@@ -52,8 +57,8 @@ def _static_sources() -> str:
     seen = hashlib.sha256(Path(__file__).parents[1].joinpath("config/static_storage.py").read_bytes())
     for finder in get_finders():
         for path, storage in finder.list([]):
-            stat = Path(storage.path(path)).stat()
-            seen.update(json.dumps([storage.prefix or "", path, stat.st_size, stat.st_mtime_ns]).encode())
+            file = Path(storage.path(path))
+            seen.update(json.dumps([str(file), file.stat().st_size, file.stat().st_mtime_ns]).encode())
     return seen.hexdigest()
 
 
@@ -71,12 +76,23 @@ def administrator_create() -> tuple[str, str]:
     return f"Administrator {ADMIN} created.", "" if given else password
 
 
+def version_or_none(name: str) -> "Version | None":
+    """Return the newest ready version of that name, None when there is none."""
+    try:
+        return version_by_name(name)
+    except ObjectDoesNotExist:
+        return None
+
+
 def demo_model_import(demo: DemoModel) -> str:
-    if version_by_name(demo.name) is not None:
+    if version_or_none(demo.name) is not None:
         return ""
     if demo.path is None:
         return f"Demo model {demo.name} left out: the package {demo.package} is not installed."
-    version = version_import(path=demo.path, name=demo.name, kind=demo.kind)
+    try:
+        version = version_import(path=demo.path, name=demo.name, kind=demo.kind)
+    except ImportRefused as error:
+        return f"Demo model {demo.name} left out: {error}"
     return f"Demo model {version} imported."
 
 
@@ -85,7 +101,7 @@ def demo_chat_wish() -> str:
 
     PARLEY_DEMO_MODE names its numeric mode, and wishes it anew.
     """
-    version = version_by_name(DEMO_CHAT.name)
+    version = version_or_none(DEMO_CHAT.name)
     if version is None:
         return ""
     mode = DEMO_MODES[env.choice("PARLEY_DEMO_MODE", among=("int8", "float32"), default="")]

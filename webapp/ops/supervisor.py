@@ -26,6 +26,7 @@ FIRST_DELAY_SECONDS = 0.1
 MAX_DELAY_SECONDS = 30.0
 STEADY_SECONDS = 60.0  # a part that lived this long has started well: its next restart is not delayed
 ROTATE_SECONDS = 60.0
+ORPHAN_SECONDS = 3.0
 
 
 class PartFailed(RuntimeError):
@@ -87,7 +88,7 @@ class Supervisor:
     _tasks: dict[int, Task] = field(default_factory=dict)
     _stop_requests: int = 0
     _last_request: float = 0.0
-    _suspects: set[int] = field(default_factory=set)
+    _orphans: dict[int, float] = field(default_factory=dict)
     _next_sweep: float = 0.0
     _next_rotation: float = 0.0
 
@@ -209,11 +210,12 @@ class Supervisor:
             self.say(f"{state.part.name} ended ({state.reason}); it starts again in {delay:.1f} s. Log: {state.log}")
 
     def _end_orphans(self) -> None:
-        """Kill children that are neither a part nor a task, seen twice: some part's process died and left them."""
+        """Kill what dead parts left behind (children that are neither part nor task), after some time to end itself."""
         known = {state.pid for state in self.states.values()} | set(self._tasks)
-        strangers = set(children_of(os.getpid())) - known
-        kill_all([pid for pid in strangers & self._suspects for pid in (*descendants_of(pid), pid)])
-        self._suspects = strangers
+        now = time.monotonic()
+        self._orphans = {pid: self._orphans.get(pid, now) for pid in set(children_of(os.getpid())) - known}
+        late = [pid for pid, since in self._orphans.items() if now - since >= ORPHAN_SECONDS]
+        kill_all([each for pid in late for each in (*descendants_of(pid), pid)])
 
     # Stopping
 

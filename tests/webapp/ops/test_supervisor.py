@@ -160,6 +160,8 @@ def test_what_a_killed_part_leaves_behind_is_ended(start: Start) -> None:
     [grandchild] = part.children()
     part.kill()
     assert wait_until(lambda: not grandchild.is_running() or grandchild.status() == "zombie", seconds=10)
+    site.process.terminate()  # not by SIGKILL: the new grandchild would be left
+    site.process.wait(timeout=10)
 
 
 def test_a_log_that_grew_too_large_is_moved_aside(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ import json
 import os
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandParser
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import Error as DatabaseFailure
 
 from webapp.ops import preparation
 from webapp.ops.demo import DEMO_MODELS
@@ -19,6 +20,14 @@ class Command(BaseCommand):
                             '{"admin_password": "..."}, empty when none was made up.')
 
     def handle(self, *args: Any, answer_fd: int | None, **options: Any) -> None:
+        try:
+            self._prepare(answer_fd)
+        except DatabaseFailure as error:
+            raise CommandError(f"The database can't be used: {str(error).strip()}") from error
+        except OSError as error:
+            raise CommandError(f"A file can't be used: {error}") from error
+
+    def _prepare(self, answer_fd: int | None) -> None:
         self._say(preparation.database_migrate())
         self._say(preparation.static_files_collect())
         line, password = preparation.administrator_create()

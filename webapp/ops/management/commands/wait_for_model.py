@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from registry.loads import VersionLoad, version_load
-from registry.selectors import version_by_name
+from webapp.ops.preparation import version_or_none
 
 POLL_SECONDS = 0.3
 
@@ -19,7 +19,7 @@ class Command(BaseCommand):
         parser.add_argument("--seconds", type=float, default=600, help="give up after that long")
 
     def handle(self, *args: Any, name: str, seconds: float, **options: Any) -> None:
-        version = version_by_name(name)
+        version = version_or_none(name)
         if version is None:
             raise CommandError(f"There is no model {name}.")
         deadline, shown = time.monotonic() + seconds, ""
