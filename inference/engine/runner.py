@@ -9,11 +9,12 @@ from numba.core import config as numba_config
 
 from inference.artifacts.source import ModelSource
 from inference.engine.batch import Float32, Int32, StepBatch
+from inference.kernels.linear import PANEL
 from inference.kernels.pool import Pool
 from inference.kernels.team import SYNC_SLOTS
 from inference.kernels.vector import LANES
 from inference.layers.kv_pool import count_blocks, make_pool, padded_values
-from inference.layers.linear import PANEL, padded
+from inference.layers.linear import padded
 from inference.models.decoder import ROW_CHUNK, Buffers, Shape, Weights, Work, item_rows, run_step
 from inference.models.loading import load_weights, weights_bytes
 from inference.protocol import LoadPhase
@@ -82,7 +83,7 @@ class CpuRunner:
         self.spec = spec
         self.max_model_len = max_model_len
         self.vocab_size = spec.vocab_size
-        self.num_blocks = pool.keys.shape[1]
+        self.num_blocks = pool.keys.shape[0]
         self.block_size = pool.keys.shape[3] * LANES
         self.weights_bytes = weights_bytes(weights)
         self.kv_cache_bytes = pool.keys.nbytes + pool.values.nbytes

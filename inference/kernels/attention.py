@@ -29,7 +29,7 @@ VALUE_LANES = VECTORS * LANES
 
 
 @njit
-def _score_rows(queries, stride, rows, keys, offset, dim, step, out, out_stride):  # type: ignore[no-untyped-def]
+def _score_rows(queries, stride, rows, keys, offset, dim, step, out, out_stride):
     """Scores of all rows against 16 keys [dim, 16] at a byte offset of the pool."""
     row = 0
     while row < rows:
@@ -53,7 +53,7 @@ def _score_rows(queries, stride, rows, keys, offset, dim, step, out, out_stride)
 
 
 @njit
-def _value_rows(weights, stride, rows, values, offset, count, step, out, out_stride):  # type: ignore[no-untyped-def]
+def _value_rows(weights, stride, rows, values, offset, count, step, out, out_stride):
     """Add `count` values [count, lanes], weighted, to all rows' outputs."""
     row = 0
     while row < rows:
@@ -77,7 +77,7 @@ def _value_rows(weights, stride, rows, values, offset, count, step, out, out_str
 
 
 @njit
-def gather_queries(qkv, first, count, head, group, dim, factor, queries):  # type: ignore[no-untyped-def]
+def gather_queries(qkv, first, count, head, group, dim, factor, queries):
     """queries [count * group, dim] = the tile's rows of one KV head's group, times the softmax factor."""
     for token in range(count):
         for member in range(group):
@@ -87,11 +87,11 @@ def gather_queries(qkv, first, count, head, group, dim, factor, queries):  # typ
 
 
 @njit
-def attend(queries, rows, group, position, table, layer, head, keys, values, scores, sums):  # type: ignore[no-untyped-def]
+def attend(queries, rows, group, position, table, layer, head, keys, values, scores, sums):
     """Attention of one item; the queries' own keys and values are in the pool already.
 
     queries: [rows, dim], scaled; row r belongs to position + r // group. table: [blocks] of the sequence.
-    scores: [rows, most keys]; sums: [rows, padded dim], the result. keys, values: the pool, see write_kv.
+    scores: [rows, most keys]; sums: [rows, padded dim], the result. keys, values: the pool, see kernels.pool.
     """
     dim, parts = keys.shape[4], keys.shape[3]
     context = position + (rows + group - 1) // group
@@ -99,7 +99,7 @@ def attend(queries, rows, group, position, table, layer, head, keys, values, sco
     row_bytes = scores.strides[0]
     for block in range(blocks):
         slot, part = table[block // parts], block % parts
-        offset = layer * keys.strides[0] + slot * keys.strides[1] + head * keys.strides[2] + part * keys.strides[3]
+        offset = slot * keys.strides[0] + layer * keys.strides[1] + head * keys.strides[2] + part * keys.strides[3]
         to = address(scores) + block * VECTOR_BYTES
         _score_rows(address(queries), queries.strides[0], rows, keys, offset, dim, keys.strides[4], to, row_bytes)
     for row in range(rows):
@@ -111,7 +111,7 @@ def attend(queries, rows, group, position, table, layer, head, keys, values, sco
     for block in range(blocks):
         slot, part = table[block // parts], block % parts
         offset = (
-            layer * values.strides[0] + slot * values.strides[1] + head * values.strides[2] + part * values.strides[3]
+            slot * values.strides[0] + layer * values.strides[1] + head * values.strides[2] + part * values.strides[3]
         )
         count = min(LANES, context - block * LANES)
         weights = address(scores) + block * VECTOR_BYTES

@@ -38,7 +38,7 @@ _tile_one_last = make_tile(1, VECTORS, 1, "affine")
 
 
 @njit
-def _panel_rows(x, x_stride, rows, weights, offset, k, k_stride, out, out_stride, scale, bias, residual, res_stride):  # type: ignore[no-untyped-def]
+def _panel_rows(x, x_stride, rows, weights, offset, k, k_stride, out, out_stride, scale, bias, residual, res_stride):
     """All rows of one panel's VECTORS * 16 lanes; every argument but weights is an address, a count or bytes."""
     row = 0
     while row < rows:
@@ -63,7 +63,7 @@ def _panel_rows(x, x_stride, rows, weights, offset, k, k_stride, out, out_stride
 
 
 @njit
-def linear_panels(x, x_stride, rows, k, packed, layer, first, last, out, out_stride, residual, residual_stride):  # type: ignore[no-untyped-def]
+def linear_panels(x, x_stride, rows, k, packed, layer, first, last, out, out_stride, residual, residual_stride):
     """Compute panels [first, last) of a layer's outputs for all rows.
 
     x, out, residual: addresses of the first row (of out and residual: at panel `first`); strides in bytes.
@@ -100,7 +100,7 @@ def linear_panels(x, x_stride, rows, k, packed, layer, first, last, out, out_str
 
 
 @njit
-def _place(row, first_output, step):  # type: ignore[no-untyped-def]
+def _place(row, first_output, step):
     """Return (panel, lane) of a row, when rows go to output `first_output` on, or to every second panel (step 2)."""
     if step == 1:
         return (first_output + row) // PANEL, (first_output + row) % PANEL
@@ -108,7 +108,7 @@ def _place(row, first_output, step):  # type: ignore[no-untyped-def]
 
 
 @njit(nogil=True, cache=True)
-def copy_rows(values, weights, scale, first_output, step):  # type: ignore[no-untyped-def]
+def copy_rows(values, weights, scale, first_output, step):
     """Write values [outputs, k] into float32 weights [panels, k, 32] with scale 1."""
     for row in range(values.shape[0]):
         panel, lane = _place(row, first_output, step)
@@ -118,7 +118,7 @@ def copy_rows(values, weights, scale, first_output, step):  # type: ignore[no-un
 
 
 @njit(nogil=True, cache=True)
-def quantise_rows(values, weights, scale, first_output, step):  # type: ignore[no-untyped-def]
+def quantise_rows(values, weights, scale, first_output, step):
     """Write values [outputs, k] into int8 weights [panels, k, 32], symmetric per output.
 
     scale = largest magnitude / 127, weights rounded half to even. A row of zeros has scale 0; a row with a value that

@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 
 class Pool(NamedTuple):
-    """Keys and values of all layers; a block's tokens lie in parts of 16.
+    """Keys and values; a block's tokens lie in parts of 16, its layers together, so that a pool fills page by page.
 
-    keys: [layers, blocks, kv_heads, parts, head_dim, 16]: lanes are tokens, so 16 scores come from one vector.
-    values: [layers, blocks, kv_heads, parts, 16, padded head_dim]: lanes are elements of the output.
+    keys: [blocks, layers, kv_heads, parts, head_dim, 16]: lanes are tokens, so 16 scores come from one vector.
+    values: [blocks, layers, kv_heads, parts, 16, padded head_dim]: lanes are elements of the output.
     """
 
     keys: npt.NDArray[np.float32]

@@ -8,7 +8,7 @@ from inference.kernels.vector import LANES, address, sum_of_squares
 
 
 @njit
-def embed_row(token, packed, x):  # type: ignore[no-untyped-def]
+def embed_row(token, packed, x):
     """x[: k] = the embedding of a token, read from output `token` of the packed matrix (layer 0)."""
     panel, lane = token // PANEL, token % PANEL
     scale = packed.scale[0, token]
@@ -19,7 +19,7 @@ def embed_row(token, packed, x):  # type: ignore[no-untyped-def]
 
 
 @njit
-def rms_norm_row(x, size, weight, epsilon, out):  # type: ignore[no-untyped-def]
+def rms_norm_row(x, size, weight, epsilon, out):
     """out[: size] = x / sqrt(mean(x^2) + epsilon) * weight. x is padded with zeros to a multiple of 16."""
     mean = sum_of_squares(address(x), x.shape[0]) / np.float32(size)
     inverse = np.float32(1.0) / np.sqrt(mean + epsilon)
@@ -28,7 +28,7 @@ def rms_norm_row(x, size, weight, epsilon, out):  # type: ignore[no-untyped-def]
 
 
 @njit
-def rotate_heads(x, heads, dim, cosine, sine):  # type: ignore[no-untyped-def]
+def rotate_heads(x, heads, dim, cosine, sine):
     """Rotate x [heads * dim] in place: element i of a head's first half pairs with element i of its second."""
     half = dim // 2
     for head in range(heads):
@@ -40,15 +40,12 @@ def rotate_heads(x, heads, dim, cosine, sine):  # type: ignore[no-untyped-def]
 
 
 @njit
-def write_kv(key, value, slot, layer, keys, values):  # type: ignore[no-untyped-def]
-    """Store a token's key and value [kv_heads * dim] in the pool.
-
-    keys: [layers, blocks, kv_heads, block / 16, dim, 16]; values: [layers, blocks, kv_heads, block / 16, 16, padded].
-    """
+def write_kv(key, value, slot, layer, keys, values):
+    """Store a token's key and value [kv_heads * dim] in the pool (kernels.pool has its layout)."""
     heads, parts, dim = keys.shape[2], keys.shape[3], keys.shape[4]
     block, offset = slot // (parts * LANES), slot % (parts * LANES)
     part, lane = offset // LANES, offset % LANES
     for head in range(heads):
         for i in range(dim):
-            keys[layer, block, head, part, i, lane] = key[head * dim + i]
-            values[layer, block, head, part, lane, i] = value[head * dim + i]
+            keys[block, layer, head, part, i, lane] = key[head * dim + i]
+            values[block, layer, head, part, lane, i] = value[head * dim + i]

@@ -61,13 +61,13 @@ def count_blocks(config: EngineConfig, spec: DecoderSpec, max_model_len: int) ->
         wanted = config.max_num_seqs * -(-max_model_len // config.block_size)
         blocks = min(wanted, int(free_memory() * FREE_MEMORY_SHARE) // size)
     if blocks < 1:
-        raise SpecError("kv_cache_bytes", f"one block of {config.block_size} tokens takes {size:,} bytes: too little memory")
+        raise SpecError("kv_cache_bytes", f"too little for one block of {config.block_size} tokens, {size:,} bytes")
     return blocks
 
 
 def make_pool(spec: DecoderSpec, *, num_blocks: int, block_size: int) -> Pool:
     """Return a pool whose memory is taken as blocks are first written."""
-    head = (spec.num_layers, num_blocks, spec.num_kv_heads, block_size // LANES)
+    head = (num_blocks, spec.num_layers, spec.num_kv_heads, block_size // LANES)
     keys = np.empty((*head, spec.head_dim, LANES), np.float32)
     values = np.empty((*head, LANES, padded_values(spec.head_dim)), np.float32)
     return Pool(keys=keys, values=values)

@@ -6,6 +6,8 @@ import numpy.typing as npt
 from inference.kernels.linear import PANEL, Packed, copy_rows, quantise_rows
 from inference.spec import Mode
 
+Float32 = npt.NDArray[np.float32]
+
 WEIGHT_DTYPES: dict[Mode, type[np.generic]] = {"float32": np.float32, "int8": np.int8}
 
 
@@ -28,7 +30,7 @@ def packed_room(*, layers: int, panels: int, inputs: int, mode: Mode) -> Packed:
     )
 
 
-def fill(packed: Packed, layer: int, values: npt.NDArray[np.float32], *, first_output: int = 0, step: int = 1) -> None:
+def fill(packed: Packed, layer: int, values: Float32, *, first_output: int = 0, step: int = 1) -> None:
     """Quantise and store values [outputs, inputs] of one layer.
 
     first_output: where the first row goes. step: 1, or 2 to take every second panel (gate and up in turn); rows then
@@ -38,7 +40,7 @@ def fill(packed: Packed, layer: int, values: npt.NDArray[np.float32], *, first_o
     store(np.ascontiguousarray(values, np.float32), packed.weights[layer], packed.scale[layer], first_output, step)
 
 
-def fill_bias(packed: Packed, layer: int, bias: npt.NDArray[np.float32], *, first_output: int = 0, step: int = 1) -> None:
+def fill_bias(packed: Packed, layer: int, bias: Float32, *, first_output: int = 0, step: int = 1) -> None:
     """Store a bias [outputs] where `fill` with the same arguments stores its rows."""
     for row in range(0, len(bias), PANEL):
         part = bias[row : row + PANEL]

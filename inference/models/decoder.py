@@ -88,7 +88,7 @@ class Buffers(NamedTuple):
 
 
 @njit
-def _linear(x, rows, k, packed, layer, out, residual, residual_stride, member, members):  # type: ignore[no-untyped-def]
+def _linear(x, rows, k, packed, layer, out, residual, residual_stride, member, members):
     """A member's share of a linear layer: pairs of (panel, chunk of rows)."""
     chunks = (rows + ROW_CHUNK - 1) // ROW_CHUNK
     panels = packed.weights.shape[1]
@@ -112,7 +112,7 @@ def _linear(x, rows, k, packed, layer, out, residual, residual_stride, member, m
 
 
 @njit
-def _gated(x, rows, k, packed, layer, scratch, zeros, out, member, members):  # type: ignore[no-untyped-def]
+def _gated(x, rows, k, packed, layer, scratch, zeros, out, member, members):
     """A member's share of out = silu(x @ gate) * (x @ up), a pair of panels and a chunk of rows at a time."""
     chunks = (rows + ROW_CHUNK - 1) // ROW_CHUNK
     first, last = share(packed.weights.shape[1] // 2 * chunks, member, members)
@@ -131,7 +131,7 @@ def _gated(x, rows, k, packed, layer, scratch, zeros, out, member, members):  # 
 
 
 @njit
-def _attention(work, shape, layer, pool, buffers, member):  # type: ignore[no-untyped-def]
+def _attention(work, shape, layer, pool, buffers, member):
     """Attention items, taken in turn by whoever is free: their sizes differ."""
     queries, scores, sums = buffers.queries[member], buffers.scores[member], buffers.sums[member]
     group, dim = shape.heads // shape.kv_heads, shape.head_dim
@@ -154,14 +154,14 @@ def _attention(work, shape, layer, pool, buffers, member):  # type: ignore[no-un
 
 
 @njit
-def _norm_share(x, rows, shape, weight, out, member, members):  # type: ignore[no-untyped-def]
+def _norm_share(x, rows, shape, weight, out, member, members):
     first, last = share(rows, member, members)
     for row in range(first, last):
         rms_norm_row(x[row], shape.hidden, weight, shape.epsilon, out[row])
 
 
 @njit
-def _rotate_and_write(work, shape, weights, layer, pool, buffers, member, members):  # type: ignore[no-untyped-def]
+def _rotate_and_write(work, shape, weights, layer, pool, buffers, member, members):
     """Rotate queries and keys of this member's rows and put keys and values into the pool."""
     first, last = share(work.token_ids.shape[0], member, members)
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
@@ -176,7 +176,7 @@ def _rotate_and_write(work, shape, weights, layer, pool, buffers, member, member
 
 
 @njit
-def _layer(work, shape, weights, layer, pool, buffers, member, members):  # type: ignore[no-untyped-def]
+def _layer(work, shape, weights, layer, pool, buffers, member, members):
     rows = work.token_ids.shape[0]
     sync, zeros = address(buffers.sync), address(buffers.zeros)
     stream, stride = address(buffers.stream), buffers.stream.strides[0]
@@ -207,7 +207,7 @@ def _layer(work, shape, weights, layer, pool, buffers, member, members):  # type
 
 
 @njit
-def _member(work, shape, weights, pool, buffers, member, members):  # type: ignore[no-untyped-def]
+def _member(work, shape, weights, pool, buffers, member, members):
     """One member's part of a step."""
     sync = address(buffers.sync)
     first, last = share(work.token_ids.shape[0], member, members)
@@ -227,7 +227,7 @@ def _member(work, shape, weights, pool, buffers, member, members):  # type: igno
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def _run_team(  # type: ignore[no-untyped-def]
+def _run_team(
     work, shape, embedding, attention_norm, qkv, output, mlp_norm, gate_up, down, final_norm, head, cosine, sine,
     pool, buffers, members,
 ):  # fmt: skip
