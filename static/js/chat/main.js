@@ -72,11 +72,12 @@ async function send(text, edited) {
   return conversation;
 }
 
-// The version that was used last, else one that is loaded, else any; null when there are none.
+// The version that was used last, else the one that is nearest to answering; null when there are none.
 function firstVersion(models) {
   const last = Number(recall(LAST_VERSION));
-  const found = models.find((model) => model.version === last) ?? models.find((model) => model.state === "loaded") ?? models[0];
-  return found?.version ?? null;
+  const order = ["loaded", "loading", "unloaded", "unloading", "failed"];
+  const rank = (model) => (model.version === last ? -1 : order.indexOf(model.state));
+  return [...models].sort((a, b) => rank(a) - rank(b))[0]?.version ?? null;
 }
 
 function showSettings() {

@@ -49,8 +49,8 @@ export class MessageView {
     parts.copy = iconButton("copy", "Copy reply", { onclick: () => copyFrom(parts.copy, this.element.rawText), "data-testid": "copy-reply" });
     parts.again = iconButton("refresh", "Regenerate", { onclick: () => this.#actions.regenerate(this.#message), "data-testid": "regenerate" });
     parts.model = element("span", { class: "reply-model" });
-    parts.footer = element("div", { class: "message-actions" }, this.#siblings, parts.copy, parts.again, parts.stats);
-    this.element.append(parts.model, parts.text, parts.phase, parts.error, parts.footer);
+    const footer = element("div", { class: "message-actions" }, parts.phase, this.#siblings, parts.copy, parts.again, parts.stats);
+    this.element.append(parts.model, parts.text, parts.error, footer);
     this.#renderer = new ReplyRenderer(md, parts.text);
   }
 

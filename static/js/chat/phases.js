@@ -25,11 +25,11 @@ export function formatRate(tokensPerSecond) {
   return `${tokensPerSecond < 10 ? tokensPerSecond.toFixed(1) : Math.round(tokensPerSecond)} tokens/s`;
 }
 
-// A load report → {words, fraction 0..1 or null}.
+// A load report → {words, fraction 0..1 or null}. A phase of one step has nothing to measure on the way.
 export function loadProgress(load) {
   if (!load) return { words: "Loading the model", fraction: null };
   const doing = LOAD_PHASES[load.phase] ?? load.phase;
-  const fraction = load.total > 0 ? Math.min(1, load.done / load.total) : null;
+  const fraction = load.total > 1 ? Math.min(1, load.done / load.total) : null;
   const percent = fraction === null ? "" : `, ${Math.floor(fraction * 100)} %`;
   return { words: `Loading the model: ${doing || "starting"}${percent}`, fraction };
 }
