@@ -70,7 +70,10 @@ def main(arguments: list[str] | None = None, *, load: Load | None = None) -> int
         return 2
     threading.Thread(target=_end_with_parent, args=(frames,), name="parent", daemon=True).start()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    return _load_and_serve(config, frames, inbox, load or _load_engine)
+    try:
+        return _load_and_serve(config, frames, inbox, load or _load_engine)
+    finally:
+        frames.remove_socket()
 
 
 def _load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, int], None]) -> "LoadedEngine":

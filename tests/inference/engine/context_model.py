@@ -139,10 +139,12 @@ class Harness:
 def load_context_engine(config: EngineConfig, *, on_progress: Callable[[str, int, int], None]) -> LoadedEngine:
     """What tests of the process load: `model` is "context", or "context:SECONDS" for the time of one step.
 
-    "slow" loads for a minute, and "broken" can't be loaded.
+    "gradual" reports its progress for a second, "slow" loads for a minute, and "broken" can't be loaded.
     """
     kind, _, step_s = config.model.partition(":")
-    on_progress("reading", 1, 2)
+    for part in range(50 if kind == "gradual" else 0):
+        on_progress("reading", part, 50)
+        time.sleep(0.02)
     if kind == "broken":
         raise ValueError("config.json: hidden_size is missing")
     if kind == "slow":
@@ -150,5 +152,5 @@ def load_context_engine(config: EngineConfig, *, on_progress: Callable[[str, int
     harness = Harness(num_blocks=1024, block_size=config.block_size, max_num_seqs=config.max_num_seqs,
                       max_num_batched_tokens=config.max_num_batched_tokens, max_model_len=4096)
     harness.runner.step_s = float(step_s or 0)
-    on_progress("reading", 2, 2)
+    on_progress("reading", 50, 50)
     return LoadedEngine(loop=harness.loop, max_model_len=4096, weights_bytes=0, kv_cache_bytes=0, load_seconds=0.0)

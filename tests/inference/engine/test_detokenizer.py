@@ -13,8 +13,10 @@ from inference.text.tokenizer import TextTokenizer
 from tests.inference.engine.context_model import byte_tokenizer
 
 SAMPLES = [
-    "The quick brown fox doesn't jump. It's 42 °C; naïve café.", "今天天气很好，我们去公园散步。", "🦊 zum Wald 🌲🌲 👩‍👩‍👧‍👦 ❤️‍🔥",
-    "def f(x):\n    return x + 1  # два слова\n\n", "العربية नमस्ते 한국어", "  two leading spaces", "\ufffd itself is a character",
+    "The quick brown fox doesn't jump. It's 42 °C; naïve café.", "今天天气很好，我们去公园散步。",
+    "🦊 zum Wald 🌲🌲 👩‍👩‍👧‍👦 ❤️‍🔥",
+    "def f(x):\n    return x + 1  # два слова\n\n", "العربية नमस्ते 한국어", "  two leading spaces",
+    "\ufffd itself is a character",
 ]
 
 

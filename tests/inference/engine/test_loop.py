@@ -1,4 +1,4 @@
-"""The loop from submit to last delta: results that depend on the request alone, and one request that can't hurt another."""
+"""The loop from submit to last delta: a result depends on its request alone, and no request can hurt another."""
 
 import random
 from dataclasses import dataclass, field
