@@ -6,7 +6,7 @@ from webapp.chat.models import Conversation, Message
 
 
 @admin.register(Conversation)
-class ConversationAdmin(admin.ModelAdmin):
+class ConversationAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ["__str__", "owner", "version", "updated_at", "deleted_at"]
     list_filter = ["version", ("deleted_at", admin.EmptyFieldListFilter)]
     list_select_related = ["owner", "version__model"]
@@ -16,7 +16,7 @@ class ConversationAdmin(admin.ModelAdmin):
 
 
 @admin.register(Message)
-class MessageAdmin(admin.ModelAdmin):
+class MessageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ["id", "role", "conversation", "created_at"]
     list_filter = ["role"]
     list_select_related = ["conversation"]

@@ -14,14 +14,12 @@ MAX_SYSTEM_PROMPT = 100_000
 class CreateForm(forms.Form):
     """A new conversation, with the version to use where one is named."""
 
-    version = forms.ModelChoiceField(queryset=None, required=False)
-
     def __init__(self, *args: Any, viewer: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["version"].queryset = versions_for(viewer=viewer, kind="chat")  # type: ignore[attr-defined]
+        self.fields["version"] = forms.ModelChoiceField(versions_for(viewer=viewer, kind="chat"), required=False)
 
 
-class RenameForm(forms.ModelForm):
+class RenameForm(forms.ModelForm):  # type: ignore[type-arg]
     title = forms.CharField(max_length=200)
 
     class Meta:
@@ -29,7 +27,7 @@ class RenameForm(forms.ModelForm):
         fields = ["title"]
 
 
-class SettingsForm(forms.ModelForm):
+class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]
     """Some or all of a conversation's settings: a field that isn't sent keeps its value."""
 
     system_prompt = forms.CharField(required=False, strip=False, max_length=MAX_SYSTEM_PROMPT)
@@ -40,9 +38,7 @@ class SettingsForm(forms.ModelForm):
 
     def __init__(self, *args: Any, viewer: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        version = self.fields["version"]
-        version.queryset = versions_for(viewer=viewer, kind="chat")  # type: ignore[attr-defined]
-        version.required = True
+        self.fields["version"] = forms.ModelChoiceField(versions_for(viewer=viewer, kind="chat"))
         self.unknown = set(self.data) - set(self.fields) - {"csrfmiddlewaretoken"}
         for name in set(self.fields) - set(self.data):
             del self.fields[name]

@@ -118,7 +118,7 @@ def message_regenerate(*, message: Message, by: User) -> Exchange:
 def _locked(conversation: Conversation) -> Conversation:
     """Read the conversation again under a lock, so that of two sends at once the second sees the first's reply."""
     rows = Conversation.objects.select_for_update(of=("self",)).select_related("version__model", "owner")
-    return rows.get(pk=conversation.pk)
+    return rows.get(pk=conversation.pk, deleted_at=None)
 
 
 def _check_text(text: str) -> None:

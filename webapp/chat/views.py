@@ -23,7 +23,7 @@ from webapp.chat.selectors import conversation_for, conversations_for
 class SignedIn(HttpRequest):
     """A request that `login_required` or `signed_in_json` has let through."""
 
-    user: User  # type: ignore[assignment]
+    user: User
 
 
 View = Callable[..., HttpResponseBase]
