@@ -165,7 +165,12 @@ def _copy(name: str, source: Path, target: Path, report: Callable[[int], None]) 
 
 
 def _refuse_pickle(name: str, head: bytes) -> None:
-    """Refuse by content: a pickle's protocol mark, or the zip that torch.save writes."""
+    """Refuse by content: a pickle's protocol mark, or the zip that torch.save writes.
+
+    A safetensors file may begin with the same bytes, its header's length; its own check tells them apart.
+    """
+    if name.endswith(".safetensors"):
+        return
     protocol = head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
     if protocol or (head[:2] == b"PK" and b"/data.pkl" in head[:4096]):
         raise ImportRefused(f"{name}: is a pickle; pickles can run code, use safetensors or GGUF")

@@ -55,7 +55,8 @@ class SafetensorsFile:
 
 def _read_entries(data: Any, file: str) -> dict[str, SafetensorsEntry]:
     """Parse and check the header of a mapped file: 8 bytes of length, JSON, then the tensors without gaps."""
-    if data[:2] == b"PK" or data[:1] == b"\x80":
+    # The length of a true header may begin with the same bytes, but its JSON follows.
+    if (data[:2] == b"PK" or data[:1] == b"\x80") and data[8:9] != b"{":
         raise ArtifactError(file, "is a pickle or a zip archive, not safetensors; pickles can run code and are refused")
     size = len(data)
     if size < 8:
