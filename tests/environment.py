@@ -20,6 +20,7 @@ class TestEnvironment:
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="parley-tests-"))
+        (self.home / "static").mkdir()  # the static files' middleware warns when there is none
         self.port = free_port()
         self.redis_url = valkey_url(port=self.port, password=PASSWORD)
         self.valkey = self._start_valkey()

@@ -6,7 +6,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,25 +51,14 @@ class Site:
     def logs(self) -> Path:
         return self.home / "log"
 
-    def prepare_home(self) -> None:
-        """Make the home folder with its secrets. Raises CannotStart when it can't be written."""
-        try:
-            for folder in (self.home, self.logs, self.home / "cache"):
-                folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(self.home, os.W_OK | os.X_OK):
-                raise PermissionError(f"Permission denied: '{self.home}'")
-            secret_once(self.home / "secret_key")
-            if self.valkey_port is not None:
-                write_private(self.home / "redis_url", valkey_url(port=self.valkey_port, password=self.valkey_password))
-        except OSError as error:
-            reason = error.strerror or "permission denied"
-            raise CannotStart(f"PARLEY_HOME: {self.home} can't be written ({reason}). Make it writable for this user, "
-                              "or set PARLEY_HOME to another folder.") from error
-
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the home folder, so that a second `up` on it refuses. Raises CannotStart."""
-        with open(self.home / "up.lock", "a+") as lock:
+        """Make the home folder and hold it, so that a second `up` on it refuses. Raises CannotStart."""
+        with ExitStack() as stack:
+            with self._writing():
+                for folder in (self.home, self.logs, self.home / "cache"):
+                    folder.mkdir(parents=True, exist_ok=True)
+                lock = stack.enter_context(open(self.home / "up.lock", "a+"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -80,6 +69,21 @@ class Site:
             lock.write(str(os.getpid()))
             lock.flush()
             yield
+
+    def write_secrets(self) -> None:
+        """Make the secrets that aren't there yet, and note where Valkey will listen. Raises CannotStart."""
+        with self._writing():
+            secret_once(self.home / "secret_key")
+            if self.valkey_port is not None:
+                write_private(self.home / "redis_url", valkey_url(port=self.valkey_port, password=self.valkey_password))
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CannotStart(f"PARLEY_HOME: {self.home} can't be written ({error.strerror}). Make it writable for "
+                              "this user, or set PARLEY_HOME to another folder.") from error
 
     def check_ports(self) -> None:
         """Raises CannotStart when a port is taken or the address isn't this machine's."""

@@ -203,8 +203,9 @@ class Supervisor:
         now = time.monotonic()
         state.failures = 1 if now - state.started_at > STEADY_SECONDS else state.failures + 1
         delay = min(FIRST_DELAY_SECONDS * 3 ** (state.failures - 1), MAX_DELAY_SECONDS)
-        lines = last_lines(state.log, 3, since=state.log_start)
-        state.reason = "; ".join([exit_words(status), *(f"it said: {line}" for line in lines[-1:])])
+        state.reason = exit_words(status)
+        if status > 0 and (lines := last_lines(state.log, 1, since=state.log_start)):
+            state.reason += f"; it said: {lines[0]}"
         state.pid, state.restart_at = None, now + delay
         if not self.stop_requested:
             self.say(f"{state.part.name} ended ({state.reason}); it starts again in {delay:.1f} s. Log: {state.log}")

@@ -23,9 +23,9 @@ def main() -> int:
         follow_parent(signal.SIGTERM)
     try:
         site = Site.from_environment()
-        site.prepare_home()
         with site.locked():
             site.check_ports()
+            site.write_secrets()
             run(site)
     except (CannotStart, PartFailed, ImproperlyConfigured) as error:
         print(f"Parley can't start: {error}", file=sys.stderr, flush=True)
