@@ -14,8 +14,8 @@ from django.core.exceptions import ObjectDoesNotExist
 from redis.exceptions import RedisError
 
 from webapp.chat import answers
-from webapp.chat.errors import ChatRefused
-from webapp.chat.events import FrameEvent, frame_event
+from webapp.chat.errors import ChatRefused, SignedOut
+from webapp.chat.events import FrameEvent, SessionEnded, frame_event
 from webapp.chat.frames import (
     BadFrame,
     BrowserFrame,
@@ -94,6 +94,8 @@ class ChatConsumer(AsyncWebsocketConsumer):
             return
         try:
             await self.carry_out(frame)
+        except SignedOut:
+            await self.sign_out()
         except Exception as error:
             await self.put(error_frame(error, ref=frame.ref))
 
@@ -143,6 +145,10 @@ class ChatConsumer(AsyncWebsocketConsumer):
         if event["skip"] != self.channel_name:
             await self.send(text_data=event["frame"])
 
+    async def session_ended(self, event: SessionEnded) -> None:
+        if event["session"] == self.scope["session"].session_key:
+            await self.sign_out()
+
     async def generation_step(self, event: StepEvent) -> None:
         """Pass on what follows on what was sent; read the rest, and every end, from the row and the stream."""
         now = time.monotonic()
@@ -169,6 +175,10 @@ class ChatConsumer(AsyncWebsocketConsumer):
             elif watch.generation not in behind:
                 await self.put(*watch.view_frame(view))
         await self.read(behind.values())
+
+    async def sign_out(self) -> None:
+        self.watches.clear()
+        await self.close(NOT_SIGNED_IN)
 
     # Catching up
 

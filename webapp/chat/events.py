@@ -32,5 +32,17 @@ def conversation_changed(conversation: Conversation) -> None:
     transaction.on_commit(lambda: _send(conversation.owner_id, event))
 
 
-def _send(user_pk: int, event: FrameEvent) -> None:
+class SessionEnded(TypedDict):
+    """A channel-layer message: the sockets that were opened in this session are to be closed."""
+
+    type: str  # "session.ended"
+    session: str
+
+
+def session_ended(*, user_pk: int, session: str) -> None:
+    """Close the sockets of a session that was signed out of; those of the person's other sessions stay."""
+    _send(user_pk, {"type": "session.ended", "session": session})
+
+
+def _send(user_pk: int, event: FrameEvent | SessionEnded) -> None:
     events_send([(user_pk, event)])  # type: ignore[list-item]  # typed for serving's own events; it sends any

@@ -53,7 +53,7 @@ class Message(models.Model):
     parent = models.ForeignKey("self", on_delete=models.CASCADE, null=True, blank=True, related_name="children")
     role = models.CharField(max_length=16, choices=MessageRole.choices)
     content = models.TextField(blank=True)
-    generation = models.OneToOneField("serving.Generation", on_delete=models.PROTECT, null=True, blank=True,
+    generation = models.OneToOneField("serving.Generation", on_delete=models.RESTRICT, null=True, blank=True,
                                       related_name="message")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
