@@ -62,6 +62,13 @@ function labelCode(md, highlighter) {
   md.renderer.rules.code_block = (tokens, index) => block(tokens[index].content, "");
 }
 
+// A last line that is nothing but the beginning of a marker, such as the "3" of "3." in a list that is being written.
+const DANGLING_MARKER = /\n[ \t]*(?:\d{1,9}[.)]?|[-*+]|#{1,6}|>|`{1,2}|\|)[ \t]*$/;
+
+export function withoutDanglingMarker(source) {
+  return source.replace(DANGLING_MARKER, "\n");
+}
+
 // Where the source can be cut so that what comes before can't change any more as text is appended: the start (in
 // characters) of the last but one top-level block. The last two stay open, because "2" after a list becomes its "2.".
 export function settledLength(md, source) {

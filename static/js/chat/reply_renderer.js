@@ -1,7 +1,7 @@
 // Draws a reply's markdown as it grows: settled blocks are drawn once, only the open end is drawn again, at most once a frame.
 
 import { copyFrom, element, iconButton } from "./dom.js";
-import { settledLength } from "./markdown.js";
+import { settledLength, withoutDanglingMarker } from "./markdown.js";
 import { sanitise } from "./sanitise.js";
 
 const REST_FACTOR = 4; // after a draw that took t ms, rest 4 t: drawing never takes more than a fifth of the time
@@ -18,6 +18,11 @@ export class ReplyRenderer {
   constructor(md, container) {
     this.#md = md;
     this.#container = container;
+  }
+
+  // Whether something is yet to be drawn.
+  get pending() {
+    return this.#frame !== null;
   }
 
   // Show the source soon; called for every delta.
@@ -63,7 +68,7 @@ export class ReplyRenderer {
       this.#settled += settling;
       this.#settledNodes = this.#container.childNodes.length;
     }
-    this.#container.append(...this.#blocks(open.slice(settling)));
+    this.#container.append(...this.#blocks(withoutDanglingMarker(open.slice(settling))));
   }
 
   #blocks(source) {

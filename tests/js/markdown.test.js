@@ -4,7 +4,7 @@ import { test } from "node:test";
 import highlighter from "@highlightjs/cdn-assets/es/highlight.min.js";
 import MarkdownIt from "markdown-it";
 
-import { createMarkdown, isSafeLink, settledLength } from "../../static/js/chat/markdown.js";
+import { createMarkdown, isSafeLink, settledLength, withoutDanglingMarker } from "../../static/js/chat/markdown.js";
 
 const md = createMarkdown(MarkdownIt, highlighter);
 const render = (text) => md.render(text);
@@ -97,4 +97,9 @@ test("what has settled while streaming is what the whole gives in the end", () =
 
 test("a list that goes on after a blank line is not cut in two", () => {
   assert.equal(settledLength(md, "1. one\n\n2"), 0);
+});
+
+test("a marker that is being written is held back, and text never", () => {
+  for (const marker of ["2", "2.", "-", "*", "##", ">", "``", "|"]) assert.equal(withoutDanglingMarker(`1. one\n${marker}`), "1. one\n");
+  for (const text of ["42", "one\ntwo", "1. one\n2. t", "x\n```", "**bold**", "a\n---"]) assert.equal(withoutDanglingMarker(text), text);
 });
