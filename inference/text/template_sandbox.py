@@ -7,6 +7,7 @@ size is measured before it is done.
 
 import functools
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,7 +21,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 MAX_SECONDS = 2.0
 MAX_OUTPUT_CHARS = 8_000_000
-MAX_VALUE_SIZE = 8_000_000  # characters of a string or elements of a list, nested ones counted
+MAX_VALUE_SIZE = 8_000_000  # characters of a string or elements of a list
+MAX_NESTED_ITEMS = 300_000  # elements of a list and of the lists in it, as they would be written out
+_WIDE = re.compile(r":[^{}]*(?:\{|\d{5})")  # {:>99999} or {:{width}}
 MAX_NUMBER = 1_000_000  # no template has a use for padding, repetition or powers beyond this
 
 
@@ -92,6 +95,12 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
             self._check_replacement(getattr(obj, "__self__", None), args)
         return self._measured(super().call(context, obj, *args, **kwargs))
 
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        text = getattr(value, "__self__", None)
+        if isinstance(text, str) and getattr(value, "__name__", "") in ("format", "format_map") and _WIDE.search(text):
+            raise TemplateError("the chat template formats with a width that is not allowed")
+        return super().wrap_str_format(value)
+
     def call_filter(self, *args: Any, **kwargs: Any) -> Any:
         self.tick()
         return super().call_filter(*args, **kwargs)
@@ -124,18 +133,20 @@ class TemplateSandbox(ImmutableSandboxedEnvironment):
 
     def _measured(self, value: Any) -> Any:
         """Return value if it is small enough to be written out; nested lists are counted without recursion."""
-        size, pending = 0, [value]
+        characters, items, pending = 0, 0, [value]
         while pending:
             item = pending.pop()
             if isinstance(item, (list, tuple, set)):
-                size += len(item)
+                items += len(item)
                 pending.extend(item)
             elif isinstance(item, dict):
-                size += len(item)
+                items += len(item)
                 pending.extend(item.values())
             elif isinstance(item, str):
-                size += len(item)
-            self._check_size(size)
+                characters += len(item)
+            self._check_size(characters)
+            if items > MAX_NESTED_ITEMS:
+                raise TemplateError(f"the chat template builds a list of more than {MAX_NESTED_ITEMS:,} elements")
         return value
 
     def _measuring(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -126,7 +126,8 @@ def test_a_missing_misshapen_or_unknown_tensor_is_named(tmp_path: Path) -> None:
     assert refusal({name: value for name, value in weights.items() if name != key}) == (
         f"weights: tensor '{key}' is missing")
     assert "has the shape [64, 96], expected [96, 64]" in refusal(weights | {key: weights[key].T.contiguous()})
-    assert "'model.layers.2.extra' is not one of a llama" in refusal(weights | {"model.layers.2.extra": weights[key].clone()})
+    extra = weights | {"model.layers.2.extra": weights[key].clone()}
+    assert "'model.layers.2.extra' is not one of a llama" in refusal(extra)
     assert "stored as I32" in refusal(weights | {key: weights[key].to(torch.int32)})
 
 
