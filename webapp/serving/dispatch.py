@@ -4,6 +4,7 @@ import logging
 
 import redis
 from kombu.exceptions import OperationalError
+from kombu.transport.redis import Channel
 
 from webapp.config.celery import app
 from webapp.serving.streams import stream_client
@@ -11,6 +12,8 @@ from webapp.serving.streams import stream_client
 logger = logging.getLogger(__name__)
 RUN_TASK = "serving.generation_run"
 WAKE_TASK = "serving.node_wake"
+AHEAD, IN_TURN = 0, 6  # Celery's priorities on Redis: lower goes first, in steps of three
+PRIORITY_SEPARATOR = Channel.sep
 
 
 def model_queue(version_pk: int) -> str:
@@ -23,15 +26,25 @@ def stop_channel(version_pk: int) -> str:
     return f"parley.stop.{version_pk}"
 
 
-def generation_dispatch(*, pk: object, version_pk: int) -> bool:
-    """Put a queued generation into its version's queue; false when the broker is away (the sweeper does it later)."""
+def generation_dispatch(*, pk: object, version_pk: int, resumed: bool = False) -> bool:
+    """Put a queued generation into its version's queue; false when the broker is away (the sweeper does it later).
+
+    resumed: it had begun before, and goes ahead of those that have not.
+    """
     try:
-        app.send_task(RUN_TASK, args=[str(pk)], queue=model_queue(version_pk), retry=True,
+        app.send_task(RUN_TASK, args=[str(pk)], queue=model_queue(version_pk), priority=AHEAD if resumed else IN_TURN,
+                      retry=True,
                       retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0.1})
     except (OperationalError, redis.RedisError, OSError) as error:
         logger.warning("generation %s waits for the broker: %s", pk, error)
         return False
     return True
+
+
+def queue_length(version_pk: int) -> int:
+    """Messages in a version's queue, those that a worker already took left out. Raises redis.RedisError."""
+    name = model_queue(version_pk)  # the broker keeps a list for each priority: its names are Celery's
+    return sum(int(stream_client().llen(key)) for key in (name, f"{name}{PRIORITY_SEPARATOR}{IN_TURN}"))
 
 
 def node_wake() -> None:

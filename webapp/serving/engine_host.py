@@ -129,5 +129,5 @@ class EngineHost:
         self.begin_closing()
         self._pump.join(timeout=DRAIN_SECONDS + 2)
         for pk, version_pk in self._pump.released:
-            generation_dispatch(pk=pk, version_pk=version_pk)
+            generation_dispatch(pk=pk, version_pk=version_pk, resumed=True)
         self._engine.stop()

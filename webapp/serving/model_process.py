@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -26,9 +28,9 @@ class LoadSettings:
 
 
 class ModelProcess:
-    """One running model worker of one deployment."""
+    """One running model worker of one deployment. `on_exit` is called, on another thread, once it has ended."""
 
-    def __init__(self, deployment: Deployment, *, holder: str) -> None:
+    def __init__(self, deployment: Deployment, *, holder: str, on_exit: Callable[[], object]) -> None:
         self.settings = LoadSettings.of(deployment)
         self.name = str(deployment.version)
         self._kill_at: float | None = None
@@ -36,6 +38,11 @@ class ModelProcess:
             [sys.executable, str(settings.BASE_DIR / "manage.py"), "run_version", self.name,
              "--deployment", str(deployment.pk), "--holder", holder],
             stdin=subprocess.PIPE, cwd=settings.BASE_DIR, start_new_session=True)
+        threading.Thread(target=self._watch, args=[on_exit], name=f"watch-{self.name}", daemon=True).start()
+
+    def _watch(self, on_exit: Callable[[], object]) -> None:
+        self._process.wait()
+        on_exit()
 
     @property
     def pid(self) -> int:

@@ -8,7 +8,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import redis
 from django.conf import settings
@@ -22,6 +22,7 @@ from registry.services.deployments import (
     deployment_keep,
     deployment_release,
     deployment_report_failed,
+    deployment_report_loading,
     node_report,
 )
 from webapp.serving.model_process import LoadSettings, ModelProcess
@@ -50,7 +51,6 @@ class Held:
     start_at: float = 0.0
     deaths_loading: int = 0
     deaths: int = 0
-    last_state: str = field(default="")
 
 
 class NodeLoop:
@@ -115,25 +115,27 @@ class NodeLoop:
 
     def _keep_running(self, row: Deployment, held: Held) -> None:
         process = held.process
-        if process is None:
-            if time.monotonic() >= held.start_at:
-                held.process, held.started = ModelProcess(row, holder=self.holder), time.monotonic()
-                logger.info("%s: model worker %d starts", row.version, held.process.pid)
-            return
-        status = process.exit_status()
-        if status is not None:
+        if process is not None and (status := process.exit_status()) is not None:
             self._bury(row, held, status)
-        elif process.settings != LoadSettings.of(row):
+        elif process is not None and process.settings != LoadSettings.of(row):
             process.stop()
+        if held.process is None and row.state != DeploymentState.FAILED and time.monotonic() >= held.start_at:
+            self._start(row, held)
+
+    def _start(self, row: Deployment, held: Held) -> None:
+        held.process = ModelProcess(row, holder=self.holder, on_exit=wake.set)
+        held.started = time.monotonic()
+        deployment_report_loading(pk=row.pk, holder=self.holder)
+        logger.info("%s: model worker %d starts", row.version, held.process.pid)
 
     def _bury(self, row: Deployment, held: Held, status: int) -> None:
         """A model worker ended: say why, and decide when, or whether, the next one starts."""
         assert held.process is not None
         changed = held.process.settings != LoadSettings.of(row)
         held.process = None
+        row.refresh_from_db(fields=["state", "reason"])
         if status == EXIT_LOAD_FAILED or changed:
-            return  # the reason is in the row, which the next tick reads; or it ended as it was told
-        row.refresh_from_db(fields=["state"])
+            return  # the reason is in the row; or it ended as it was told
         loading = row.state != DeploymentState.LOADED
         logger.error("%s: the model worker %s%s", row.version, _how(status), " while loading" if loading else "")
         held.deaths_loading = held.deaths_loading + 1 if loading else 0
@@ -142,6 +144,7 @@ class NodeLoop:
         if held.deaths_loading >= MAX_DEATHS_LOADING:
             reason = f"The model worker {_how(status)} while loading, {held.deaths_loading} times in a row."
             deployment_report_failed(pk=row.pk, holder=self.holder, reason=reason)
+            row.state = DeploymentState.FAILED
 
     def _wind_down(self, pk: int, *, keep: bool = False) -> None:
         """End the model worker, over several ticks, and let go once nothing runs. keep: show that it is unloading."""
@@ -150,9 +153,6 @@ class NodeLoop:
             held.process.stop()
             if keep:
                 deployment_keep(pk=pk, holder=self.holder)
-            wake_soon = threading.Timer(0.1, wake.set)
-            wake_soon.daemon = True
-            wake_soon.start()
             return
         self._held.pop(pk, None)
         deployment_release(pk=pk, holder=self.holder)

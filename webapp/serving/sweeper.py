@@ -9,7 +9,7 @@ from django.db.models.functions import Now
 from registry.loads import VersionLoad, version_loads
 from registry.models import Version
 from webapp.serving.claims import generation_finish, generation_release, generation_take_over
-from webapp.serving.dispatch import generation_dispatch, model_queue
+from webapp.serving.dispatch import generation_dispatch, queue_length
 from webapp.serving.events import events_send, step_event
 from webapp.serving.models import Generation, GenerationState
 from webapp.serving.selectors import generation_view
@@ -81,7 +81,7 @@ def generation_recover(generation: Generation) -> bool:
         logger.info("generation %s: the lease of attempt %d ran out; %d tokens folded, now %s", generation.pk,
                     generation.attempt - 1, len(tail), generation.state)
         if generation.state == GenerationState.QUEUED:
-            generation_dispatch(pk=generation.pk, version_pk=generation.version_id)
+            generation_dispatch(pk=generation.pk, version_pk=generation.version_id, resumed=True)
         _send_view(generation)
     return ok
 
@@ -122,7 +122,7 @@ def redispatch_lost() -> int:
     sent = 0
     rows = Generation.objects.filter(state=GenerationState.QUEUED).order_by().values_list("version_id")
     for version_pk, queued in rows.annotate(number=Count("pk")):
-        missing = queued - stream_client().llen(model_queue(version_pk))
+        missing = queued - queue_length(version_pk)
         if missing > 0:
             sent += _redispatch_oldest(version_pk, missing)
     return sent
@@ -132,9 +132,9 @@ def _redispatch_oldest(version_pk: int, count: int) -> int:
     old = Generation.objects.filter(version_id=version_pk, state=GenerationState.QUEUED,
                                     queued_at__lt=Now() - timedelta(seconds=UNCLAIMED_SECONDS))
     sent = 0
-    for pk in old.order_by("created_at").values_list("pk", flat=True)[:min(count, BATCH)]:
+    for pk, attempt in old.order_by("created_at").values_list("pk", "attempt")[:min(count, BATCH)]:
         if Generation.objects.filter(pk=pk, state=GenerationState.QUEUED).update(queued_at=Now()):
-            sent += generation_dispatch(pk=pk, version_pk=version_pk)
+            sent += generation_dispatch(pk=pk, version_pk=version_pk, resumed=attempt > 0)
     if sent:
         logger.info("sent %d queued generations again", sent)
     return sent

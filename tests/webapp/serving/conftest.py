@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.webapp.serving.running_node import RunningNode
+from tests.webapp.serving.running_valkey import OwnValkey
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -51,3 +52,16 @@ def running_node(transactional_db: None, clean_redis: Any, redis_url: str, tmp_p
     yield node
     node.stop()
     assert node.left_over() == []
+
+
+@pytest.fixture
+def own_valkey(tmp_path: Path, settings: Any) -> Iterator[OwnValkey]:
+    """A Valkey that this test may kill; this process's streams go there."""
+    from webapp.serving.streams import stream_client
+
+    valkey = OwnValkey(tmp_path / "valkey")
+    settings.REDIS_URL = valkey.url
+    stream_client.cache_clear()
+    yield valkey
+    stream_client.cache_clear()
+    valkey.kill()
