@@ -236,7 +236,7 @@ def _run_team(
         weights = Weights(
             embedding, attention_norm, qkv, output, mlp_norm, gate_up, down, final_norm, head, cosine, sine
         )
-        _member(work, shape, weights, pool, buffers, member, members)
+        _member(work, shape, weights, pool, buffers, np.int64(member), members)
 
 
 def run_step(work: Work, shape: Shape, weights: Weights, pool: Pool, buffers: Buffers, members: int) -> None:

@@ -1,0 +1,56 @@
+"""Slow twins of the kernels in plain numpy: what each computes, without how. Tests compare the two."""
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.kernels.linear import PANEL, Packed
+from inference.kernels.pool import Pool
+
+Float32 = npt.NDArray[np.float32]
+Int32 = npt.NDArray[np.int32]
+
+
+def unpacked(packed: Packed, layer: int) -> Float32:
+    """Return the weights [outputs, k] that a packed layer stands for, scale applied, padding included."""
+    panels = packed.weights[layer].astype(np.float32)  # [panels, k, 32]
+    rows = panels.transpose(0, 2, 1).reshape(len(panels) * PANEL, -1)
+    return (rows * packed.scale[layer][:, None]).astype(np.float32)
+
+
+def linear(x: Float32, packed: Packed, layer: int) -> Float32:
+    """Return x [rows, k] times the layer's weights, with its bias, [rows, outputs]."""
+    return (x @ unpacked(packed, layer).T + packed.bias[layer]).astype(np.float32)
+
+
+def silu_multiply(gate: Float32, up: Float32) -> Float32:
+    """Return gate * sigmoid(gate) * up."""
+    wide = gate.astype(np.float64)
+    return (wide / (1.0 + np.exp(-wide)) * up).astype(np.float32)
+
+
+def rms_norm(x: Float32, weight: Float32, epsilon: float) -> Float32:
+    """Return each row of x divided by the root of its mean square, times weight."""
+    mean = np.mean(x.astype(np.float64) ** 2, axis=-1, keepdims=True)
+    return (x / np.sqrt(mean + epsilon) * weight).astype(np.float32)
+
+
+def rotate(x: Float32, cosine: Float32, sine: Float32) -> Float32:
+    """Rotate x [heads, dim] by the angles of one position, [dim / 2] each."""
+    low, high = np.split(x, 2, axis=-1)
+    return np.concatenate([low * cosine - high * sine, high * cosine + low * sine], axis=-1)
+
+
+def read_pool(pool: Pool, table: Int32, layer: int, head: int, count: int) -> tuple[Float32, Float32]:
+    """Return a sequence's first `count` keys and values of one KV head, [count, head_dim] each."""
+    dim = pool.keys.shape[4]
+    keys = pool.keys[table, layer, head].astype(np.float32)  # [blocks, parts, dim, 16]
+    values = pool.values[table, layer, head].astype(np.float32)  # [blocks, parts, 16, padded]
+    flat = values.reshape(-1, values.shape[-1])
+    return keys.transpose(0, 1, 3, 2).reshape(-1, dim)[:count], flat[:count, :dim]
+
+
+def attention(query: Float32, keys: Float32, values: Float32) -> Float32:
+    """Return softmax(query @ keys) @ values for one query [dim], already scaled."""
+    scores = keys.astype(np.float64) @ query
+    weights = np.exp(scores - scores.max())
+    return (weights @ values / weights.sum()).astype(np.float32)
