@@ -55,6 +55,15 @@ def running_node(transactional_db: None, clean_redis: Any, redis_url: str, tmp_p
 
 
 @pytest.fixture
+def node_on_own_valkey(transactional_db: None, own_valkey: OwnValkey, tmp_path: Path) -> Iterator[RunningNode]:
+    """The same on a Valkey that the test may kill."""
+    node = RunningNode(redis_url=own_valkey.url, log=tmp_path / "node.log")
+    yield node
+    node.stop()
+    assert node.left_over() == []
+
+
+@pytest.fixture
 def own_valkey(tmp_path: Path, settings: Any) -> Iterator[OwnValkey]:
     """A Valkey that this test may kill; this process's streams go there."""
     from webapp.serving.streams import stream_client

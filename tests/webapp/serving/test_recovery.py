@@ -4,15 +4,16 @@ The soak (`pytest -m soak tests/webapp/serving/test_recovery.py`) kills each kin
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.webapp.serving.running_node import RunningNode, wait_for, wait_loaded
+from tests.webapp.serving.running_valkey import OwnValkey
 from webapp.serving.models import Generation, GenerationState
 from webapp.serving.services import generation_create
-from webapp.serving.streams import stream_key
+from webapp.serving.streams import stream_key, stream_tail
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -38,13 +39,14 @@ def ask(ada: "User", loaded_version: "Version") -> Ask:
 
 
 @pytest.fixture
-def loaded_version(demo_version: "Version", running_node: RunningNode) -> Iterator["Version"]:
+def loaded_version(request: pytest.FixtureRequest, demo_version: "Version") -> "Version":
     """The demo model in float32, one sequence at a time: what is asked for beyond five waits in the queue."""
     from registry.services.deployments import deployment_ensure
 
+    request.getfixturevalue("node_on_own_valkey" if "own_valkey" in request.fixturenames else "running_node")
     deployment_ensure(version=demo_version, mode="float32", max_num_seqs=1, max_model_len=1024)
     wait_loaded(demo_version)
-    yield demo_version
+    return demo_version
 
 
 def row(generation: Generation) -> Generation:
@@ -103,6 +105,28 @@ def test_a_reply_survives_the_death_of_each_process(running_node: RunningNode, c
         kill_in_mid_reply(running_node, clean_redis, victim, ask=ask, at=at, about=f"a {victim}")
 
 
+def test_a_reply_survives_the_death_of_valkey(node_on_own_valkey: RunningNode, own_valkey: OwnValkey, ask: Ask) -> None:
+    kill_valkey_in_mid_reply(own_valkey, ask=ask, at=40)
+
+
+def kill_valkey_in_mid_reply(valkey: OwnValkey, *, ask: Ask, at: int) -> None:
+    """One round: an undisturbed reply, then the same while Valkey is killed and comes back two seconds later."""
+    undisturbed = ask("a parrot")
+    wait_ended(undisturbed)
+    reply, others = ask("a parrot"), [ask(f"parrot {number}", max_tokens=3) for number in range(6)]
+    wait_for(lambda: len(stream_tail(reply.pk, after=0)) >= at, seconds=60, what=f"token {at} is streamed", every=0.01)
+    valkey.kill()
+    time.sleep(2)
+    assert not ended(*others)
+    valkey.start()
+    wait_ended(reply, *others)
+    after, expected = row(reply), row(undisturbed)
+    assert (after.output_ids, after.text, after.attempt) == (expected.output_ids, expected.text, 1)
+    wait_for(lambda: len(stream_tail(reply.pk, after=0)) == LENGTH, seconds=5, what="the stream has all tokens")
+    assert [entry.token_id for entry in stream_tail(reply.pk, after=0)] == expected.output_ids
+    assert {row(other).state for other in others} == {GenerationState.DONE}
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("victim", VICTIMS)
@@ -111,3 +135,11 @@ def test_it_survives_many_deaths_before_during_and_after_checkpoints(
     for repeat in range(5):
         for at in (1 + repeat, 40 + 9 * repeat, LENGTH - 1 - repeat):
             kill_in_mid_reply(running_node, clean_redis, victim, ask=ask, at=at, about=f"round {repeat}")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_it_survives_many_deaths_of_valkey(
+        node_on_own_valkey: RunningNode, own_valkey: OwnValkey, ask: Ask) -> None:
+    for at in (1, 30, 60, 90, LENGTH - 2):
+        kill_valkey_in_mid_reply(own_valkey, ask=ask, at=at)
