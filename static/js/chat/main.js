@@ -96,6 +96,7 @@ function refresh() {
   picker.watch(running?.view.state === "loading");
   const loaded = conversations.current === null || conversation !== undefined;
   empty.show({ visible: loaded && store.path(conversations.current).length === 0, models: picker.models, model: picker.picked });
+  part("conversation-title").textContent = conversation?.title || "New conversation";
   document.title = conversation?.title ? `${conversation.title} · Parley` : "Parley";
 }
 

@@ -100,7 +100,7 @@ export class SettingsPanel {
       const field = this.#form.elements[name];
       if (!field) continue;
       field.setAttribute("aria-invalid", "true");
-      const note = element("p", { class: "field-error", id: `error-${name}`, "data-testid": "error-note" }, words.join(" "));
+      const note = element("p", { class: "field-error", role: "alert", id: `error-${name}`, "data-testid": "error-note" }, words.join(" "));
       field.setAttribute("aria-errormessage", note.id);
       field.closest(".field").append(note);
       first ??= field;
