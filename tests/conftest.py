@@ -26,14 +26,19 @@ DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback", 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the database, so that `-m postgres` runs exactly that again; skip GPU tests without a GPU."""
+    """Mark tests by what they use: `-m postgres` runs what needs the database again; GPU tests wait for a GPU.
+
+    Browser tests come last: Playwright leaves an event loop running in this thread, which asyncio's tests can't bear.
+    """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        uses_database = item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures
-        if uses_database and not item.get_closest_marker("browser"):
+        if {"browser", "live_site"} & fixtures:
+            item.add_marker(pytest.mark.browser)
+        elif item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures:
             item.add_marker(pytest.mark.postgres)
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
 def _has_gpu() -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from webapp.ops.processes import free_port, spawn, wait_until
 from webapp.ops.valkey import valkey_answers, valkey_command, valkey_url
 
+ROOT = Path(__file__).resolve().parents[1]
 PASSWORD = "tests"
 
 
@@ -42,7 +43,8 @@ class TestEnvironment:
             "REDIS_URL": self.redis_url,
             "PARLEY_LOG_LEVEL": "WARNING",
         }
-        for name in ("PARLEY_DEBUG", "PARLEY_HTTPS", "PARLEY_PORT", "PARLEY_ADMIN_PASSWORD"):
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / "var" / "cache" / "numba"))  # compiled once, then kept
+        for name in ("PARLEY_DEBUG", "PARLEY_HTTPS", "PARLEY_PORT", "PARLEY_ADMIN_PASSWORD", "PARLEY_ALLOWED_HOSTS"):
             os.environ.pop(name, None)
 
     def close(self) -> None:

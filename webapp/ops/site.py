@@ -56,8 +56,8 @@ class Site:
         """Make the home folder and hold it, so that a second `up` on it refuses. Raises CannotStart."""
         with ExitStack() as stack:
             with self._writing():
-                for folder in (self.home, self.logs, self.home / "cache"):
-                    folder.mkdir(parents=True, exist_ok=True)
+                self.home.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are nobody else's business
+                self.logs.mkdir(exist_ok=True)
                 lock = stack.enter_context(open(self.home / "up.lock", "a+"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
