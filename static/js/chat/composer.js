@@ -20,6 +20,7 @@ export class Composer {
   #sending = false;
   #running = false;
   #blocked = ""; // why nothing can be sent, in words; empty when it can
+  #blockedShown = true;
   #usable = true;
 
   constructor({ form, actions }) {
@@ -91,9 +92,10 @@ export class Composer {
     this.#refresh();
   }
 
-  // reason: why sending is impossible, or empty. usable: whether writing ahead makes sense.
-  setBlocked(reason, { usable = true } = {}) {
+  // reason: why sending is impossible, or empty. usable: whether writing ahead makes sense. shown: whether to say why.
+  setBlocked(reason, { usable = true, shown = true } = {}) {
     this.#blocked = reason;
+    this.#blockedShown = shown;
     this.#usable = usable;
     this.#refresh();
   }
@@ -171,6 +173,6 @@ export class Composer {
     this.#form.dataset.sending = String(this.#sending);
     const reason = this.#form.querySelector('[data-part="blocked"]');
     reason.textContent = this.#blocked;
-    reason.hidden = !this.#blocked;
+    reason.hidden = !this.#blocked || !this.#blockedShown;
   }
 }

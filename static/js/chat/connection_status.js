@@ -8,8 +8,10 @@ export class ConnectionStatus {
   #socket;
   #timer = null;
   #retryAt = null;
+  #onShow;
 
-  constructor({ root, socket }) {
+  constructor({ root, socket, onShow }) {
+    this.#onShow = onShow;
     this.#root = root;
     this.#words = root.querySelector("[data-part=words]");
     this.#socket = socket;
@@ -37,8 +39,15 @@ export class ConnectionStatus {
   }
 
   #show(words) {
+    const appears = this.#root.hidden;
     this.#root.hidden = false;
+    if (appears) this.#onShow();
     if (this.#words.textContent !== words) this.#words.textContent = words;
+  }
+
+  // Whether the reader has been told; a short wait for the connection goes without words.
+  get shown() {
+    return !this.#root.hidden;
   }
 
   // Why nothing can be sent now; empty when it can.

@@ -59,7 +59,7 @@ const thread = new ThreadView({
 const composer = new Composer({ form: part("composer"), actions: { send, stop: () => replies.stop() } });
 const picker = new ModelPicker({ button: byTestId("model-picker"), list: part("model-list"), load: loadModels, models: page.models });
 const settings = new SettingsPanel({ panel: part("settings-panel"), button: byTestId("settings-open"), save: (fields) => conversations.saveSettings(fields) });
-const connection = new ConnectionStatus({ root: byTestId("connection-status"), socket });
+const connection = new ConnectionStatus({ root: byTestId("connection-status"), socket, onShow: () => refresh() });
 const empty = new EmptyState({ root: part("empty-state"), isStaff: page.user.is_staff, write: (text) => composer.write(text) });
 
 async function send(text, edited) {
@@ -92,7 +92,7 @@ function refresh() {
   const conversation = store.get(conversations.current);
   composer.setRunning(running !== null);
   if (!picker.models.length) composer.setBlocked("There is no model to answer yet.", { usable: false });
-  else composer.setBlocked(connection.reason);
+  else composer.setBlocked(connection.reason, { shown: connection.shown });
   picker.watch(running?.view.state === "loading");
   const loaded = conversations.current === null || conversation !== undefined;
   empty.show({ visible: loaded && store.path(conversations.current).length === 0, models: picker.models, model: picker.picked });

@@ -60,7 +60,8 @@ export class Replies {
 
   stop() {
     const entry = this.running();
-    if (entry) this.#socket.send({ type: "generation.stop", generation: entry.id });
+    if (!entry || this.#socket.send({ type: "generation.stop", generation: entry.id })) return;
+    showToast("Not connected: the reply can be stopped once the connection is back.", { tone: "error" });
   }
 
   #watch(generation, after) {
