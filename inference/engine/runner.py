@@ -54,7 +54,7 @@ def _make_buffers(spec: DecoderSpec, config: EngineConfig, *, max_model_len: int
         queries=np.zeros((threads, item, spec.head_dim), np.float32),
         scores=np.zeros((threads, item, most_keys + LANES), np.float32),
         sums=np.zeros((threads, item, padded_values(spec.head_dim)), np.float32),
-        zeros=np.zeros(max(padded(spec.vocab_size), 2 * padded(spec.intermediate_size)), np.float32),
+        zeros=np.zeros(max(padded(size) for size in (spec.vocab_size, queries + 2 * keys, 2 * PANEL)), np.float32),
         sync=np.zeros(SYNC_SLOTS, np.int64),
     )  # fmt: skip
 

@@ -14,24 +14,28 @@ def unpacked(packed: Packed, layer: int) -> Float32:
     """Return the weights [outputs, k] that a packed layer stands for, scale applied, padding included."""
     panels = packed.weights[layer].astype(np.float32)  # [panels, k, 32]
     rows = panels.transpose(0, 2, 1).reshape(len(panels) * PANEL, -1)
-    return (rows * packed.scale[layer][:, None]).astype(np.float32)
+    values: Float32 = (rows * packed.scale[layer][:, None]).astype(np.float32)
+    return values
 
 
 def linear(x: Float32, packed: Packed, layer: int) -> Float32:
     """Return x [rows, k] times the layer's weights, with its bias, [rows, outputs]."""
-    return (x @ unpacked(packed, layer).T + packed.bias[layer]).astype(np.float32)
+    out: Float32 = (x @ unpacked(packed, layer).T + packed.bias[layer]).astype(np.float32)
+    return out
 
 
 def silu_multiply(gate: Float32, up: Float32) -> Float32:
     """Return gate * sigmoid(gate) * up."""
     wide = gate.astype(np.float64)
-    return (wide / (1.0 + np.exp(-wide)) * up).astype(np.float32)
+    out: Float32 = (wide / (1.0 + np.exp(-wide)) * up).astype(np.float32)
+    return out
 
 
 def rms_norm(x: Float32, weight: Float32, epsilon: float) -> Float32:
     """Return each row of x divided by the root of its mean square, times weight."""
     mean = np.mean(x.astype(np.float64) ** 2, axis=-1, keepdims=True)
-    return (x / np.sqrt(mean + epsilon) * weight).astype(np.float32)
+    out: Float32 = (x / np.sqrt(mean + epsilon) * weight).astype(np.float32)
+    return out
 
 
 def rotate(x: Float32, cosine: Float32, sine: Float32) -> Float32:
@@ -53,4 +57,5 @@ def attention(query: Float32, keys: Float32, values: Float32) -> Float32:
     """Return softmax(query @ keys) @ values for one query [dim], already scaled."""
     scores = keys.astype(np.float64) @ query
     weights = np.exp(scores - scores.max())
-    return (weights @ values / weights.sum()).astype(np.float32)
+    out: Float32 = (weights @ values / weights.sum()).astype(np.float32)
+    return out

@@ -83,7 +83,7 @@ class Buffers(NamedTuple):
     queries: Float32  # [members, item rows, head_dim]
     scores: Float32  # [members, item rows, most keys + 16]
     sums: Float32  # [members, item rows, padded head_dim]
-    zeros: Float32  # [padded vocabulary]
+    zeros: Float32  # [widest output that has no residual]
     sync: Int64
 
 
