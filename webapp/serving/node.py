@@ -74,6 +74,10 @@ class NodeLoop:
             wake.clear()
         self._guard(self._end_all)
         connections.close_all()
+        self.close()
+
+    def close(self) -> None:
+        """Let another node worker have this one's name."""
         self._lock_file.close()
 
     def stop(self) -> None:
