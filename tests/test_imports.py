@@ -39,7 +39,8 @@ FORBIDDEN = [
     ("webapp/serving/claims.py", "import webapp.chat.models", "layers"),
     ("inference/spec.py", "import django.conf", "inference knows no web framework"),
     ("inference/spec.py", "import registry.models", "inference knows no web framework"),
-    ("inference/text/prompt.py", "import transformers", "inspection, text, specs and frames need no torch"),
+    ("inference/text/prompt.py", "import transformers", "inspection, text, specs, frames and scheduling"),
+    ("inference/engine/scheduler.py", "import torch", "inspection, text, specs, frames and scheduling"),
     # At any depth: the page imports nothing wrong itself.
     ("inference/spec.py", "import torch", "the site and the registry never import torch"),
 ]

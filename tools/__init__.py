@@ -1,0 +1,1 @@
+"""Setting up, and running every check: what `make` calls."""
