@@ -61,7 +61,7 @@ class EngineProcess:
 
     on_frame gets StepOutput and Rejected frames on one reader thread, in order; Loading, Ready and LoadFailed go to
     `wait_ready` and Stats to `stats`. on_lost is called once, on the same thread and after the last frame, when the
-    process dies or the connection breaks without `stop`. Methods may be called from any thread.
+    process dies or the connection breaks without `stop`, also while loading. Methods may be called from any thread.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", path: Path, *, on_frame: Callable[[EngineFrame], None],

@@ -123,6 +123,8 @@ class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
+    """Requests and blocks now; steps, prompt tokens computed (not cached ones), output tokens, preemptions so far."""
+
     request_key: int = 0
     running: int
     waiting: int

@@ -1,4 +1,8 @@
-"""Turns a request's tokens into text as they come, and sees where a stop string ends it."""
+"""Turns a request's tokens into text as they come, and sees where a stop string ends it.
+
+tokenizers' own DecodeStream doesn't do: it drops half a character at the end, and for decoders with byte fallback its
+pieces often differ from the decoded whole, or it raises.
+"""
 
 import json
 import re
@@ -13,13 +17,14 @@ _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 class TokenText:
     """What the text of tokens depends on, read once for an engine: the tokenizer and its special and byte tokens.
 
-    vocab_size: one past the last id that the tokenizer knows; ids from there on have no text.
+    vocab_size: one past the last id that the tokenizer knows. shown_ids: those that have text, so that a special or
+    unknown id doesn't even end a run of byte tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, special_ids: Iterable[int]) -> None:
         self.tokenizer = tokenizer
-        self.special_ids = frozenset(special_ids)
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+        self.shown_ids = frozenset(vocabulary.values()) - frozenset(special_ids)
         self.vocab_size = max(vocabulary.values()) + 1
         self.byte_ids: frozenset[int] = frozenset()
         if tokenizer.decoder is not None and "ByteFallback" in json.dumps(_decoder_state(tokenizer)):
@@ -57,7 +62,7 @@ class Detokenizer:
         """
         if self.stopped:
             return ""
-        fresh = "" if silent or token_id in self._text.special_ids else self._append(token_id)
+        fresh = "" if silent or token_id not in self._text.shown_ids else self._append(token_id)
         released = self._release(fresh)
         return released + self.finish() if last and not self.stopped else released
 

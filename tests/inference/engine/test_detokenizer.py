@@ -91,7 +91,7 @@ def ids_of(name: str) -> st.SearchStrategy[list[int]]:
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=200, deadline=None)
 def test_the_pieces_of_any_ids_are_the_decoded_whole(name, data):
     text, ids = token_text(name), data.draw(ids_of(name))
     whole = text.tokenizer.decode(ids, skip_special_tokens=True)
@@ -102,8 +102,8 @@ def test_the_pieces_of_any_ids_are_the_decoded_whole(name, data):
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
-def test_stop_strings_end_the_text_where_reading_it_character_by_character_would(name, data):
+@settings(max_examples=200, deadline=None)
+def test_stop_strings_end_the_text_as_if_read_character_by_character(name, data):
     text, ids = token_text(name), data.draw(ids_of(name))
     whole = text.tokenizer.decode(ids, skip_special_tokens=True)
     spans = st.tuples(st.integers(0, max(0, len(whole) - 1)), st.integers(1, 7)).map(lambda s: whole[s[0]:s[0] + s[1]])

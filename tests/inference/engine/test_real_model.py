@@ -1,4 +1,4 @@
-"""The whole engine on the demo model: a reply depends on its request alone, in every mode, and resumes from any token."""
+"""The whole engine on the demo model: a reply depends on its request alone, in every mode, and can be resumed."""
 
 import functools
 import random
@@ -71,7 +71,7 @@ def test_a_reply_resumed_from_any_token_is_the_same(demo_chat_path: Path, mode: 
     loaded = engine(demo_chat_path, mode)
     for submit in requests(demo_chat_path, 2):
         undisturbed = run(loaded, [submit])[submit.request_id]
-        resumed = [Submit(request_id=f"{submit.request_id} from {k}", prompt_ids=submit.prompt_ids, params=submit.params,
+        resumed = [Submit(request_id=f"from {k}", prompt_ids=submit.prompt_ids, params=submit.params,
                           output_ids=undisturbed.token_ids[:k]) for k in range(len(undisturbed.token_ids) + 1)]
         for k, reply in enumerate(run(loaded, resumed).values()):
             assert reply.token_ids == undisturbed.token_ids
