@@ -253,7 +253,9 @@ class RawServer:
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(10)
-        connection.connect(str(self.path))
+        while connection.connect_ex(str(self.path)):  # between its bind and its listen
+            assert self.process.poll() is None
+            time.sleep(0.01)
         return connection
 
 
