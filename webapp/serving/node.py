@@ -32,7 +32,7 @@ from webapp.serving.sweeper import Sweeper
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
 MAX_DEATHS_LOADING = 3
-MAX_RESTART_WAIT = 10.0
+MAX_RESTART_WAIT = 5.0
 CALM_SECONDS = 60.0  # a worker that lived this long is restarted without waiting
 
 wake = threading.Event()
