@@ -1,12 +1,19 @@
 """What the chat app tells a person's open sockets: finished frames, in the group that serving sends its steps to."""
 
+import asyncio
+import logging
 from typing import TypedDict
 
+from asgiref.sync import async_to_sync
+from channels.layers import get_channel_layer
 from django.db import transaction
+from redis.exceptions import RedisError
 
 from webapp.chat.frames import ConversationChanged, Outgoing, encode
 from webapp.chat.models import Conversation
-from webapp.serving.events import events_send
+from webapp.serving.events import SEND_SECONDS, user_group
+
+log = logging.getLogger(__name__)
 
 
 class FrameEvent(TypedDict):
@@ -45,4 +52,16 @@ def session_ended(*, user_pk: int, session: str) -> None:
 
 
 def _send(user_pk: int, event: FrameEvent | SessionEnded) -> None:
-    events_send([(user_pk, event)])  # type: ignore[list-item]  # typed for serving's own events; it sends any
+    """Send from a view or a socket's database thread, on the server's own event loop.
+
+    A loop of this thread's own would be left behind, with its connection: each request has a thread to itself.
+    """
+    try:
+        async_to_sync(_group_send)(user_group(user_pk), event)
+    except (RedisError, OSError) as error:  # TimeoutError is an OSError
+        log.warning("open pages were not told of a change: %s", error or type(error).__name__)
+
+
+async def _group_send(group: str, event: FrameEvent | SessionEnded) -> None:
+    async with asyncio.timeout(SEND_SECONDS):
+        await get_channel_layer().group_send(group, event)
