@@ -1,4 +1,4 @@
-"""The engine's float32 greedy token ids against transformers' `generate` on the same weights, through the real process."""
+"""Float32 greedy token ids of the real engine process against transformers' `generate` on the same weights."""
 
 import threading
 from collections import defaultdict
@@ -110,7 +110,8 @@ def _assert_same_or_near_tie(gguf: Path, prompts: list[list[int]], expected: lis
         with torch.no_grad():
             logits = model(torch.tensor([prompt + want[:first]])).logits[0, -1]
         top = logits.topk(2).values
-        assert float(top[0] - top[1]) < NEAR_TIE, f"{how}: token {first} differs: {want[first]} against {have[first:first + 1]}"
+        other = have[first:first + 1]
+        assert float(top[0] - top[1]) < NEAR_TIE, f"{how}: token {first} differs: {want[first]} against {other}"
         ties += 1
     print(f"\n{how}: {len(prompts) - ties} of {len(prompts)} replies equal, {ties} differ first at a near-tie")
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -16,8 +17,8 @@ from inference.protocol import EngineFrame, StepOutput, Submit
 from inference.spec import EngineConfig, SamplingParams
 from registry.models import Deployment
 from registry.selectors import version_by_name, version_folder
-from webapp.serving.socket_bench import SignedIn, prompts, run
 from webapp.serving.models import Generation
+from webapp.serving.socket_bench import SignedIn, prompts, run
 
 PASSWORD = "bench-sockets-only"
 
@@ -107,8 +108,8 @@ def _engine_alone(model: str, deployment: Deployment, pks: list[str]) -> float:
         engine.wait_ready(timeout=300, on_loading=lambda frame: None)
         start = time.perf_counter()
         for row in rows:
-            params = row.params | {"stop": tuple(row.params["stop"]), "stop_token_ids": tuple(row.params["stop_token_ids"])}
-            engine.submit(Submit(request_id=str(row.pk), prompt_ids=row.prompt_ids, params=SamplingParams(**params)))
+            engine.submit(Submit(request_id=str(row.pk), prompt_ids=row.prompt_ids,
+                                 params=msgspec.convert(row.params, SamplingParams)))
         for _ in rows:
             ended.acquire()
         seconds = time.perf_counter() - start
