@@ -7,6 +7,7 @@ that changes no row means that the attempt is over: another took the generation,
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
@@ -31,7 +32,7 @@ def _progress(generation: Generation) -> dict[str, Any]:
     return {name: getattr(generation, name) for name in PROGRESS}
 
 
-def generation_claim(*, pk: object, attempt: int, mode: str = "") -> Generation | None:
+def generation_claim(*, pk: UUID | str, attempt: int, mode: str = "") -> Generation | None:
     """Begin attempt + 1 of a queued generation; None when it isn't queued at that attempt (a late duplicate)."""
     claimed = Generation.objects.filter(pk=pk, attempt=attempt, state=GenerationState.QUEUED).update(
         state=GenerationState.RUNNING, phase=Phase.WAITING, attempt=attempt + 1, claimed_count=F("output_count"),

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
+from uuid import UUID
 
 from django.utils import timezone
 
@@ -36,7 +37,7 @@ class GenerationView:
         return asdict(self)
 
 
-def generation_for(*, viewer: Any, pk: object) -> Generation:
+def generation_for(*, viewer: Any, pk: UUID | str) -> Generation:
     """The viewer's own generation. Raises Generation.DoesNotExist, for a foreign one as for a missing one."""
     return Generation.objects.select_related("version__model").get(owner=viewer, pk=pk)
 
