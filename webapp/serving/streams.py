@@ -2,9 +2,10 @@
 
 import asyncio
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import redis
 import redis.asyncio
@@ -140,7 +141,7 @@ async def stream_read(generation_id: object, *, after: int) -> list[StreamEntry]
     return _unbroken(found, after=after)
 
 
-def _unbroken(found: Iterable[tuple[str, dict[str, str]]], *, after: int) -> list[StreamEntry]:
+def _unbroken(found: Any, *, after: int) -> list[StreamEntry]:
     entries: list[StreamEntry] = []
     for entry_id, fields in found:
         index = int(entry_id.partition("-")[0])
