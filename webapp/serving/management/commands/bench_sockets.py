@@ -43,22 +43,21 @@ class Command(BaseCommand):
             raise CommandError(f"{version} is not loaded: load it first.")
         users = [_user(i) for i in range(options["sockets"])]
         try:
-            rates, ratios, pks = [], [], []
+            rates = []
             for _ in range(options["repeats"]):
                 through, pks = _through_sockets(users, version.pk, options)
-                alone = _engine_alone(str(version_folder(version)), deployment, pks)
-                rates.append((through, alone))
-                ratios.append(through / alone)
+                rates.append((through, _engine_alone(str(version_folder(version)), deployment, pks)))
         finally:
             for user in users:
                 user.conversations.all().delete()
                 user.generations.all().delete()
                 user.delete()
-        middle = sorted(range(len(ratios)), key=ratios.__getitem__)[len(ratios) // 2]
+        ratios = sorted(through / alone for through, alone in rates)
+        through, alone = sorted(rates, key=lambda pair: pair[0] / pair[1])[len(rates) // 2]
         self.stdout.write(json.dumps({
             "bench": "sockets", "mode": deployment.mode, "sockets": options["sockets"],
-            "generations": options["generations"], "through_sockets_tokens_per_s": round(rates[middle][0], 1),
-            "engine_alone_tokens_per_s": round(rates[middle][1], 1), "ratio": round(ratios[middle], 3),
+            "generations": options["generations"], "through_sockets_tokens_per_s": round(through, 1),
+            "engine_alone_tokens_per_s": round(alone, 1), "ratio": round(through / alone, 3),
             "ratios": [round(ratio, 3) for ratio in ratios],
         }))
 
