@@ -13,7 +13,8 @@ MAX_SEED = 2**53 - 1  # the largest whole number that a browser holds exactly
 class Conversation(models.Model):
     """One person's conversation with one model, and how its replies are drawn.
 
-    Deleting sets `deleted_at`, so that it can be undone.
+    Deleting sets `deleted_at`, so that it can be undone. Until somebody sets a temperature, replies are the likeliest
+    ones: small models say other things about France's capital when drawn at random.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -21,7 +22,7 @@ class Conversation(models.Model):
     title = models.CharField(max_length=200, blank=True)
     version = models.ForeignKey("registry.Version", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
     system_prompt = models.TextField(blank=True)
-    temperature = models.FloatField(default=0.7, validators=[MinValueValidator(0), MaxValueValidator(2)])
+    temperature = models.FloatField(default=0, validators=[MinValueValidator(0), MaxValueValidator(2)])
     top_p = models.FloatField(default=0.95, validators=[MinValueValidator(0), MaxValueValidator(1)])
     top_k = models.IntegerField(default=0, validators=[MinValueValidator(0), MaxValueValidator(1_000_000)])
     max_tokens = models.PositiveIntegerField(

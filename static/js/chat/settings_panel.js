@@ -2,7 +2,7 @@
 
 import { element } from "./dom.js";
 
-export const DEFAULTS = { system_prompt: "", temperature: 0.7, top_p: 0.95, top_k: 0, max_tokens: 1024, seed: null };
+export const DEFAULTS = { system_prompt: "", temperature: 0, top_p: 0.95, top_k: 0, max_tokens: 1024, seed: null };
 const FIELDS = Object.keys(DEFAULTS);
 
 // Settings as they were given → form-encoded fields; an empty seed means a new one for every reply.

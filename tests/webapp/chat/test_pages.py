@@ -75,7 +75,7 @@ def test_the_conversation_page_has_settings_and_the_tree(page: Client, conversat
     data = data_of(response.content)
     assert data["conversation"] == {
         "id": str(conversation.pk), "title": "Capitals",
-        "settings": {"version": conversation.version_id, "system_prompt": "", "temperature": 0.7, "top_p": 0.95,
+        "settings": {"version": conversation.version_id, "system_prompt": "", "temperature": 0, "top_p": 0.95,
                      "top_k": 0, "max_tokens": 1024, "seed": None}}
     assert [message["id"] for message in data["messages"]] == [str(reply.parent_id), str(reply.pk)]
 
@@ -204,17 +204,17 @@ def test_foreign_looks_like_missing_on_writes(client: Client, bob: User, convers
     assert foreign.status_code == missing.status_code == (404 if method == "post" else 405)
     assert foreign.content == missing.content
     conversation.refresh_from_db()
-    assert (conversation.title, conversation.deleted_at, conversation.temperature) == ("Capitals", None, 0.7)
+    assert (conversation.title, conversation.deleted_at, conversation.temperature) == ("Capitals", None, 0)
 
 
 def test_settings_take_some_fields_and_keep_the_rest(page: Client, conversation: Conversation) -> None:
     address = f"/c/{conversation.pk}/settings/"
-    response = page.post(address, {"temperature": "0", "seed": "7", "system_prompt": " Be brief\n"})
+    response = page.post(address, {"temperature": "0.5", "seed": "7", "system_prompt": " Be brief\n"})
     assert response.json()["settings"] == {
-        "version": conversation.version_id, "system_prompt": " Be brief\n", "temperature": 0.0, "top_p": 0.95,
+        "version": conversation.version_id, "system_prompt": " Be brief\n", "temperature": 0.5, "top_p": 0.95,
         "top_k": 0, "max_tokens": 1024, "seed": 7}
     cleared = page.post(address, {"seed": "", "system_prompt": ""}).json()["settings"]
-    assert (cleared["seed"], cleared["system_prompt"], cleared["temperature"]) == (None, "", 0.0)
+    assert (cleared["seed"], cleared["system_prompt"], cleared["temperature"]) == (None, "", 0.5)
 
 
 @pytest.mark.parametrize(("field", "value"), [
