@@ -44,6 +44,7 @@ class TestEnvironment:
             "PARLEY_LOG_LEVEL": "WARNING",
         }
         os.environ.setdefault("NUMBA_CACHE_DIR", str(ROOT / "var" / "cache" / "numba"))  # compiled once, then kept
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # torch, the oracle, may not spin while an engine computes
         for name in ("PARLEY_DEBUG", "PARLEY_HTTPS", "PARLEY_PORT", "PARLEY_ADMIN_PASSWORD", "PARLEY_ALLOWED_HOSTS"):
             os.environ.pop(name, None)
 
