@@ -15,6 +15,8 @@ from inference.text.prompt import PromptBuilder
 from inference.text.tokenizer import TextTokenizer
 from tests.inference.greedy_prompts import CONVERSATIONS
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
 NEW_TOKENS = 64
 NEAR_TIE = 1e-3  # logits; below it the two implementations' rounding may pick either token
 
@@ -57,17 +59,25 @@ def prompts(demo_chat_path: Path) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def reference(demo_chat_path: Path, prompts: list[list[int]]) -> list[list[int]]:
+    """transformers' `generate` for each prompt; those of like length share a batch, padded on the left."""
+    model = _transformers_model(demo_chat_path)
+    short = [i for i, ids in enumerate(prompts) if len(ids) < 200]
+    outputs: dict[int, list[int]] = {}
+    for members in [short, *([i] for i in range(len(prompts)) if i not in short)]:
+        outputs.update(zip(members, _generate(model, [prompts[i] for i in members]), strict=True))
+    return [outputs[i] for i in range(len(prompts))]
+
+
+def _generate(model: Any, prompts: list[list[int]]) -> list[list[int]]:
     import torch
 
-    model = _transformers_model(demo_chat_path)
-    outputs = []
-    for ids in prompts:
-        generated = model.generate(
-            torch.tensor([ids]), attention_mask=torch.ones(1, len(ids), dtype=torch.long),
-            max_new_tokens=NEW_TOKENS, do_sample=False,
-        )
-        outputs.append(generated[0, len(ids):].tolist())
-    return outputs
+    longest = max(map(len, prompts))
+    end = model.generation_config.eos_token_id
+    ids = torch.tensor([[end] * (longest - len(prompt)) + prompt for prompt in prompts])
+    mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    generated = model.generate(ids, attention_mask=mask, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=end)
+    rows = generated[:, longest:].tolist()
+    return [row[:row.index(end) + 1] if end in row else row for row in rows]
 
 
 def _transformers_model(gguf: Path) -> Any:
