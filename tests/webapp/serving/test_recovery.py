@@ -72,11 +72,7 @@ def kill_in_mid_reply(node: RunningNode, client: Any, victim: str, *, ask: Ask, 
     """One round: an undisturbed reply, then the same with a kill at token `at` while others wait in the queue."""
     undisturbed = ask(about)
     wait_ended(undisturbed)
-    reply = ask(about)
-    others = [ask(f"{about}, number {number}", max_tokens=3) for number in range(6)]
-    wait_for(lambda: streamed(client, reply) >= at, seconds=60, what=f"token {at} is streamed", every=0.002)
-    assert row(others[-1]).state == GenerationState.QUEUED
-    node.kill(victim)
+    reply, others = kill_at(node, client, victim, ask=ask, at=at, about=about)
     began, seen = time.monotonic(), streamed(client, reply)
     loaded = wait_goes_on(client, reply, seen, version=reply.version)
     print(f"{victim} killed at token {seen} (row {row(reply).output_count}): loaded after {loaded:.1f} s, "
@@ -88,6 +84,24 @@ def kill_in_mid_reply(node: RunningNode, client: Any, victim: str, *, ask: Ask, 
     assert after.text == expected.text
     assert {row(other).state for other in others} == {GenerationState.DONE}
     wait_for(lambda: node.left_over_old() == [], seconds=15, what="the killed one's processes are gone")
+
+
+def kill_at(node: RunningNode, client: Any, victim: str, *, ask: Ask, at: int,
+            about: str) -> tuple[Generation, list[Generation]]:
+    """Kill at token `at` of a reply, others still queued; on a busy machine it may take some tries to be in time."""
+    for _ in range(5):
+        reply = ask(about)
+        others = [ask(f"{about}, number {number}", max_tokens=3) for number in range(6)]
+        wait_streamed(client, reply, at)
+        if row(reply).state == GenerationState.RUNNING and row(others[-1]).state == GenerationState.QUEUED:
+            node.kill(victim)
+            return reply, others
+        wait_ended(reply, *others)
+    pytest.fail(f"every reply had ended before the {victim} could be killed at token {at}")
+
+
+def wait_streamed(client: Any, reply: Generation, at: int) -> None:
+    wait_for(lambda: streamed(client, reply) >= at, seconds=60, what=f"token {at} is streamed", every=0.002)
 
 
 def wait_goes_on(client: Any, reply: Generation, seen: int, *, version: "Version") -> float:

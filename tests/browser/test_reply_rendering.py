@@ -1,6 +1,5 @@
 """Replies in Chromium, through the real libraries: model text is inert while it streams and after a reload."""
 
-import shutil
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,13 +9,10 @@ from typing import Any
 import pytest
 from csp.utils import build_policy
 from django.contrib.staticfiles import finders
-from playwright.sync_api import Page, sync_playwright
-
-pytestmark = pytest.mark.browser
+from playwright.sync_api import Browser, Page
 
 HERE = Path(__file__).parent
 HOSTILE = (HERE / "hostile_reply.md").read_text()
-CHROMIUM_OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 PAGE = (b"<!doctype html><meta charset=utf-8><div id=reply></div>"
         b"<script type=module src=/reply_rendering.js></script>")
 
@@ -46,18 +42,16 @@ class _Files(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def browser_page() -> Iterator[Page]:
+def browser_page(browser: Browser) -> Iterator[Page]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Files)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=CHROMIUM_OPTIONS)
-            page = browser.new_page()
-            page.goto(f"http://127.0.0.1:{server.server_port}/")
-            page.wait_for_function("window.replies")
-            yield page
-            browser.close()
+        page = browser.new_page()
+        page.goto(f"http://127.0.0.1:{server.server_port}/")
+        page.wait_for_function("window.replies")
+        yield page
+        page.close()
     finally:
         server.shutdown()
         thread.join()
