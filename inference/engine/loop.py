@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from inference.engine.batch import Float32, ModelRunner, build_batch
 from inference.engine.detokenizer import Detokenizer, TokenText
-from inference.engine.request import Request
+from inference.engine.request import Chunk, Request
 from inference.engine.sampler import BadLogitsError, sample
 from inference.engine.scheduler import Scheduler, StepPlan
+from inference.engine.speculation import NgramDrafter
 from inference.protocol import FinishReason, SequenceDelta, Stats, StepOutput, Submit, Timings
 from inference.spec import SpecError
 
@@ -28,16 +29,18 @@ class EngineLoop:
     """Runs requests on a model. One thread calls it.
 
     text: the model's tokenizer; ids it doesn't know are never drawn. eos_token_ids: ids that end every reply.
-    max_model_len: most tokens of prompt and reply together. clock: seconds, for timings.
+    max_model_len: most tokens of prompt and reply together. speculation: verify guesses of several tokens in a
+    step where that pays, which changes no reply. clock: seconds, for timings.
     """
 
     def __init__(self, *, runner: ModelRunner, scheduler: Scheduler, text: TokenText, eos_token_ids: Collection[int],
-                 max_model_len: int, clock: Callable[[], float] = time.monotonic) -> None:
+                 max_model_len: int, speculation: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         self.scheduler = scheduler
         self._runner = runner
         self._text = text
         self._eos = frozenset(eos_token_ids)
         self._max_model_len = max_model_len
+        self._speculation = speculation
         self._clock = clock
         self._active: dict[str, _Active] = {}
         self._endings: list[SequenceDelta] = []  # ends that came between steps
@@ -63,6 +66,7 @@ class EngineLoop:
             request_id=submit.request_id, num_prompt=num_prompt, token_ids=submit.prompt_ids + submit.output_ids,
             params=submit.params, max_output=min(submit.params.max_tokens, self._most_tokens - num_prompt),
             arrival=self._arrivals, priority=submit.priority, submitted_at=self._clock(),
+            drafter=NgramDrafter() if self._speculation else None,
         )
         active = _Active(request=request, text=Detokenizer(self._text, submit.params.stop))
         self._active[submit.request_id] = active
@@ -133,34 +137,56 @@ class EngineLoop:
             if chunk.request.scheduled_at < 0:
                 chunk.request.scheduled_at = now
             self._prompt_tokens += max(0, min(chunk.request.num_prompt - chunk.start, chunk.count))
-        sampled = [chunk.request for chunk in plan.chunks if chunk.wants_logits]
         try:
             logits = self._runner.forward(build_batch(plan.chunks, self.scheduler.block_size))
         except Exception as error:  # whatever the model raises ends these requests, not the engine
             logger.exception("A step of %d tokens failed", plan.num_tokens)
             return [self._fail(chunk.request, f"the model failed: {error}") for chunk in plan.chunks]
         self.scheduler.computed(plan)
-        tokens = {request.request_id: self._advance(request, row) for request, row in zip(sampled, logits, strict=True)}
-        return [tokens.get(chunk.request.request_id) or _phase_delta(chunk.request) for chunk in plan.chunks]
+        deltas, row = [], 0
+        for chunk in plan.chunks:
+            row += chunk.num_logits
+            rows = logits[row - 1 - len(chunk.draft):row]
+            deltas.append(self._advance(chunk, rows) if chunk.wants_logits else _phase_delta(chunk.request))
+        return deltas
 
-    def _advance(self, request: Request, logits: Float32) -> SequenceDelta:
-        """Sample a request's next token from its row and report it, and the end if this is one."""
-        index = request.num_output + 1
-        try:
-            token_id = sample(logits[:self._text.vocab_size], request.params, index)
-        except BadLogitsError as error:
-            return self._fail(request, f"no token could be chosen: {error}")
+    def _advance(self, chunk: Chunk, logits: Float32) -> SequenceDelta:
+        """Sample a request's next token from its first row, and from each further row while the draft was right.
+
+        logits: [1 + draft, vocabulary]. Reports the tokens, and the end if one of them is it.
+        """
+        request, active = chunk.request, self._active[chunk.request.request_id]
+        token_ids: list[int] = []
+        texts: list[str] = []
+        for row, guess in zip(logits, (*chunk.draft, None), strict=True):
+            try:
+                token_id = self._draw(request, row)
+            except BadLogitsError as error:
+                reason = f"no token could be chosen: {error}"
+                return self._fail(request, reason, token_ids=token_ids, texts=texts)
+            text, end = self._accept(active, token_id, request.num_output)
+            token_ids.append(token_id)
+            texts.append(text)
+            if end or token_id != guess:
+                break
+        if request.drafter is not None:
+            request.drafter.observe(token_ids)
+            self.scheduler.accepted(request, len(token_ids) - 1)
+        if end is None:
+            return SequenceDelta(request_id=request.request_id, index=request.num_output, token_ids=token_ids,
+                                 texts=texts)
+        self.scheduler.remove(request)
+        return self._ending(active, end, token_ids=token_ids, texts=texts)
+
+    def _draw(self, request: Request, logits: Float32) -> int:
+        """Sample a request's next token from its row and append it. Raises BadLogitsError."""
+        token_id = sample(logits[:self._text.vocab_size], request.params, request.num_output + 1)
         request.token_ids.append(token_id)
         request.last_token_at = self._clock()
         if request.first_token_at < 0:
             request.first_token_at = request.last_token_at
         self._output_tokens += 1
-        active = self._active[request.request_id]
-        text, reason = self._accept(active, token_id, index)
-        if reason is None:
-            return SequenceDelta(request_id=request.request_id, index=index, token_ids=[token_id], texts=[text])
-        self.scheduler.remove(request)
-        return self._ending(active, reason, token_ids=[token_id], texts=[text])
+        return token_id
 
     def _accept(self, active: _Active, token_id: int, index: int) -> tuple[str, FinishReason | None]:
         """Add the index-th output token to the text; return what it shows, and why the request ends if it does."""
@@ -172,11 +198,13 @@ class EngineLoop:
             return text, "stop"
         return text, "length" if is_full else None
 
-    def _fail(self, request: Request, reason: str) -> SequenceDelta:
+    def _fail(self, request: Request, reason: str, *, token_ids: Sequence[int] = (),
+              texts: Sequence[str] = ()) -> SequenceDelta:
         """End a request whose cache can't be trusted, so that nobody reuses it."""
         self.scheduler.remove(request, reusable=False)
         active = self._active[request.request_id]
-        return self._ending(active, "failed", tail=active.text.finish(), error=reason)
+        return self._ending(active, "failed", token_ids=token_ids, texts=texts, tail=active.text.finish(),
+                            error=reason)
 
     def _ending(self, active: _Active, reason: FinishReason, *, token_ids: Sequence[int] = (),
                 texts: Sequence[str] = (), tail: str = "", error: str = "") -> SequenceDelta:
