@@ -93,3 +93,10 @@ class Chunk:
         """Tokens that the step computes for it."""
         return self.count + len(self.draft)
 
+    @property
+    def num_logits(self) -> int:
+        """Its rows that have logits, the last ones: of the last token, of guesses, of prompt tokens to be scored."""
+        first = max(self.start, self.request.num_scored - 1)  # its logits score the token after it
+        if first < self.request.num_prompt - 1:
+            return max(0, self.start + self.count - first)
+        return 1 + len(self.draft) if self.wants_logits else 0
