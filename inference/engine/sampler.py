@@ -47,8 +47,7 @@ def sample(logits: Float32, params: SamplingParams, position: int) -> int:
         return best
     ids: Ids | None = None  # None is all of them
     if 0 < params.top_k < len(logits):
-        kth = np.partition(logits, len(logits) - params.top_k)[len(logits) - params.top_k]
-        ids = _at_least(logits, kth, params.top_k)
+        ids = largest(logits, params.top_k)
         logits = logits[ids]
     weights = logits - peak
     weights *= np.float32(1 / params.temperature)
@@ -96,6 +95,14 @@ def _top_p(weights: Float32, params: SamplingParams) -> Ids | None:
 def _min_p(weights: Float32, params: SamplingParams) -> Ids | None:
     """Indices of the weights that are at least min_p; None keeps all. The largest weight is 1 and always kept."""
     return np.flatnonzero(weights >= np.float32(params.min_p)) if params.min_p > 0 else None
+
+
+def largest(values: Float32, count: int) -> Ids:
+    """Indices, ascending, of the `count` largest values; the lowest index first on a tie."""
+    if count >= len(values):
+        return np.arange(len(values))
+    border = np.partition(values, len(values) - count)[len(values) - count]
+    return _at_least(values, border, count)
 
 
 def _at_least(values: Float32, border: np.float32, count: int) -> Ids:
