@@ -41,5 +41,5 @@ def choice_seed(seed: int, index: int) -> int:
     """
     if index == 0:
         return seed
-    digest = blake2b(seed.to_bytes(8, "big") + index.to_bytes(8, "big"), digest_size=8, person=b"parley-choice").digest()
-    return int.from_bytes(digest, "big") >> 1
+    both = seed.to_bytes(8, "big") + index.to_bytes(8, "big")
+    return int.from_bytes(blake2b(both, digest_size=8, person=b"parley-choice").digest(), "big") >> 1
