@@ -88,7 +88,8 @@ class EngineLoop:
         end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos)
         adjust = LogitsAdjuster(params, num_prompt=request.num_prompt, end_ids=end_ids,
                                 vocabulary=self._text.vocab_size)
-        text = Detokenizer(self._text, params.stop)
+        text = Detokenizer(self._text, params.stop, prompt_ids=request.token_ids[:request.num_prompt],
+                           include_stop=params.include_stop, skip_special_tokens=params.skip_special_tokens)
         return _Active(request=request, text=text, adjust=adjust, end_ids=end_ids)
 
     def cancel(self, request_id: str) -> None:
@@ -238,7 +239,9 @@ class EngineLoop:
     def _accept(self, active: _Active, token_id: int, index: int) -> tuple[str, FinishReason | None]:
         """Add the index-th output token to the text; return what it shows, and why the request ends if it does."""
         is_end, is_full = token_id in active.end_ids, index >= active.request.max_output
-        text = active.text.push(token_id, silent=is_end, last=is_end or is_full)
+        params = active.request.params
+        text = active.text.push(token_id, silent=is_end and not params.include_stop, last=is_end or is_full,
+                                may_stop=index > params.min_tokens)
         if is_end or active.text.stopped:
             return text, "stop"
         return text, "length" if is_full else None
