@@ -7,11 +7,16 @@ from typing import Literal
 Mode = Literal["float32", "int8"]
 """A numeric recipe, fixed at load: `float32` is the reference, `int8` reads 8-bit weights with float32 activations."""
 
+ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "grammar"]
+
+CONSTRAINT_KINDS: tuple[ConstraintKind, ...] = ("json_schema", "json_object", "regex", "choice", "grammar")
+
 MODES: tuple[Mode, ...] = ("float32", "int8")
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256
 MAX_STOP_TOKEN_IDS = 256
+MAX_CONSTRAINT_BYTES = 64 * 1024
 MAX_LOGPROBS = 20
 MAX_LOGIT_BIASES = 1024
 GREEDY_BELOW = 1e-4  # a temperature under this is greedy: dividing by it would overflow float32
@@ -47,6 +52,25 @@ def _require_between(value: float, low: float, high: float, field: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Constraint:
+    """What the text of a reply must be. inference.text.constraint says whether it can be compiled.
+
+    text: for json_schema a JSON schema, for json_object nothing, for regex a regular expression that matches the whole
+    reply, for choice a JSON list of strings, for grammar one in Lark's notation or llama.cpp's GBNF. Raises SpecError.
+    """
+
+    kind: ConstraintKind
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        _require(self.kind in CONSTRAINT_KINDS, "constraint", f"the kind must be one of {', '.join(CONSTRAINT_KINDS)}")
+        _require(isinstance(self.text, str), "constraint", "the text must be a string")
+        size = len(self.text.encode("utf-8", "surrogatepass"))
+        _require(size <= MAX_CONSTRAINT_BYTES, "constraint",
+                 f"has {size:,} bytes, and at most {MAX_CONSTRAINT_BYTES:,} are taken")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How the tokens of one request are drawn. Sampling is a pure function of (logits, this, tokens so far, position).
 
@@ -58,7 +82,7 @@ class SamplingParams:
     include_stop: whether the text that ended the reply is part of it. ignore_eos: go on past the model's own end ids.
     skip_special_tokens: control tokens have no text in the reply (a stop string finds them all the same).
     logprobs: with each token its log-probability and those of so many likeliest, before everything above; None is off.
-    prompt_logprobs: the same for the prompt's tokens. Raises SpecError.
+    prompt_logprobs: the same for the prompt's tokens. constraint: what the reply's text must be. Raises SpecError.
     """
 
     max_tokens: int
@@ -79,6 +103,7 @@ class SamplingParams:
     skip_special_tokens: bool = True
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    constraint: Constraint | None = None
 
     def __post_init__(self) -> None:
         _require_between(self.temperature, 0, 100, "temperature")
@@ -92,6 +117,10 @@ class SamplingParams:
         _require(_whole(self.max_tokens) and self.max_tokens >= 1, "max_tokens", "must be at least 1")
         _require(_whole(self.min_tokens) and 0 <= self.min_tokens <= self.max_tokens, "min_tokens",
                  "must be between 0 and max_tokens")
+        _require(self.constraint is None or isinstance(self.constraint, Constraint), "constraint",
+                 "must be a kind and a text")
+        _require(self.constraint is None or not self.ignore_eos, "ignore_eos",
+                 "can't be set together with a constraint, which decides where the reply may end")
         self._check_stops()
         self._check_logit_bias()
         for field in ("logprobs", "prompt_logprobs"):
@@ -129,7 +158,8 @@ class EngineConfig:
     max_model_len: most tokens of prompt and reply together; None takes the model's own.
     max_num_seqs: most requests in one step. max_num_batched_tokens: the token budget of a step (decode and prefill).
     block_size: tokens in one KV block. kv_cache_bytes: None sizes the pool from the limits above, within free memory.
-    threads: CPU threads; 0 takes every core. Raises SpecError.
+    threads: CPU threads; 0 takes every core. speculation: guess further tokens and verify several in a step where that
+    pays; replies are the same with and without. Raises SpecError.
     """
 
     model: str
@@ -140,6 +170,7 @@ class EngineConfig:
     block_size: int = 16
     kv_cache_bytes: int | None = None
     threads: int = 0
+    speculation: bool = True
 
     def __post_init__(self) -> None:
         _require(self.mode in MODES, "mode", f"must be one of {', '.join(MODES)}")

@@ -35,7 +35,7 @@ def load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, 
                           max_num_batched_tokens=config.max_num_batched_tokens)
     loop = EngineLoop(
         runner=runner, scheduler=scheduler, text=TokenText(tokenizer.backend, tokenizer.special_ids),
-        eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len,
+        eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len, speculation=config.speculation,
     )
     return LoadedEngine(loop=loop, max_model_len=runner.max_model_len, weights_bytes=runner.weights_bytes,
                         kv_cache_bytes=runner.kv_cache_bytes, load_seconds=time.monotonic() - began)
