@@ -139,6 +139,8 @@ class SamplingParams:
     def _check_logit_bias(self) -> None:
         field = "logit_bias"
         _require(len(self.logit_bias) <= MAX_LOGIT_BIASES, field, f"at most {MAX_LOGIT_BIASES:,} token ids")
+        _require(all(isinstance(pair, (tuple, list)) and len(pair) == 2 for pair in self.logit_bias), field,
+                 "must be pairs of a token id and a number")
         _require(len({token_id for token_id, _ in self.logit_bias}) == len(self.logit_bias), field,
                  "each token id may be given once")
         for token_id, bias in self.logit_bias:
