@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from inference.engine.batch import Float32, ModelRunner, build_batch
+from inference.engine.constraints import ConstraintError, Constraints, ConstraintState
 from inference.engine.detokenizer import Detokenizer, TokenText
 from inference.engine.logprobs import token_logprobs
 from inference.engine.penalties import LogitsAdjuster
@@ -23,12 +24,18 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Active:
-    """A request in the engine, the text of its tokens, what changes its logits, and the ids that end it."""
+    """A request in the engine, the text of its tokens, what changes its logits, and what ends it."""
 
     request: Request
     text: Detokenizer
     adjust: LogitsAdjuster
     end_ids: frozenset[int]
+    constraint: ConstraintState | None
+
+    def follow(self, token_id: int) -> None:
+        """Go on in the constraint with the next output token. Raises ConstraintError when it doesn't fit."""
+        if self.constraint is not None and token_id not in self.end_ids:
+            self.constraint.accept(token_id)
 
 
 class EngineLoop:
@@ -36,17 +43,21 @@ class EngineLoop:
 
     text: the model's tokenizer; ids it doesn't know are never drawn. eos_token_ids: ids that end every reply.
     max_model_len: most tokens of prompt and reply together. speculation: verify guesses of several tokens in a
-    step where that pays, which changes no reply. clock: seconds, for timings.
+    step where that pays, which changes no reply. constraints: those of these tokens, where they have been prepared.
+    clock: seconds, for timings.
     """
 
     def __init__(self, *, runner: ModelRunner, scheduler: Scheduler, text: TokenText, eos_token_ids: Collection[int],
-                 max_model_len: int, speculation: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+                 max_model_len: int, speculation: bool = False, constraints: Constraints | None = None,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self.scheduler = scheduler
         self._runner = runner
         self._text = text
         self._eos = frozenset(eos_token_ids)
         self._max_model_len = max_model_len
         self._speculation = speculation
+        self._constraints = constraints or Constraints(text.tokenizer, vocabulary=text.vocab_size,
+                                                       end_ids=self._eos)
         self._clock = clock
         self._active: dict[str, _Active] = {}
         self._endings: list[SequenceDelta] = []  # ends that came between steps
@@ -77,6 +88,11 @@ class EngineLoop:
         active = self._activate(request)
         self._active[submit.request_id] = active
         for index, token_id in enumerate(submit.output_ids, start=1):
+            try:
+                active.follow(token_id)
+            except ConstraintError as error:
+                del self._active[submit.request_id]
+                raise SpecError("output_ids", f"token {index} does not fit the constraint: {error}") from None
             _, reason = self._accept(active, token_id, index)
             if reason:  # everything had been produced, and only its end was not heard of
                 self._endings.append(self._ending(active, reason))
@@ -90,7 +106,8 @@ class EngineLoop:
                                 vocabulary=self._text.vocab_size)
         text = Detokenizer(self._text, params.stop, prompt_ids=request.token_ids[:request.num_prompt],
                            include_stop=params.include_stop, skip_special_tokens=params.skip_special_tokens)
-        return _Active(request=request, text=text, adjust=adjust, end_ids=end_ids)
+        constraint = self._constraints.start(params.constraint) if params.constraint is not None else None
+        return _Active(request=request, text=text, adjust=adjust, end_ids=end_ids, constraint=constraint)
 
     def cancel(self, request_id: str) -> None:
         """End a request and free its blocks now; the next step reports it. Unknown ids are ignored."""
@@ -201,7 +218,7 @@ class EngineLoop:
         for row, guess in zip(logits, (*chunk.draft, None), strict=True):
             try:
                 token_id, scored = self._draw(active, row)
-            except BadLogitsError as error:
+            except (BadLogitsError, ConstraintError) as error:
                 reason = f"no token could be chosen: {error}"
                 return self._fail(request, reason, token_ids=token_ids, texts=texts,
                                   logprobs=logprobs)
@@ -223,12 +240,15 @@ class EngineLoop:
     def _draw(self, active: _Active, logits: Float32) -> tuple[int, list[TokenLogprobs]]:
         """Sample a request's next token from its row, score it if that is wanted, and append it.
 
-        Raises BadLogitsError; then nothing was appended.
+        Raises BadLogitsError or ConstraintError; then nothing was appended.
         """
         request, count = active.request, active.request.params.logprobs
         adjusted = active.adjust(logits[:self._text.vocab_size], request.token_ids)
+        if active.constraint is not None:
+            adjusted = active.constraint.allow(adjusted)
         token_id = sample(adjusted, request.params, request.num_output + 1)
         scored = [token_logprobs(logits, token_id, count)] if count is not None else []
+        active.follow(token_id)
         request.token_ids.append(token_id)
         request.last_token_at = self._clock()
         if request.first_token_at < 0:
@@ -238,11 +258,12 @@ class EngineLoop:
 
     def _accept(self, active: _Active, token_id: int, index: int) -> tuple[str, FinishReason | None]:
         """Add the index-th output token to the text; return what it shows, and why the request ends if it does."""
+        is_whole = active.constraint is not None and active.constraint.complete
         is_end, is_full = token_id in active.end_ids, index >= active.request.max_output
         params = active.request.params
-        text = active.text.push(token_id, silent=is_end and not params.include_stop, last=is_end or is_full,
+        text = active.text.push(token_id, silent=is_end and not params.include_stop, last=is_end or is_whole or is_full,
                                 may_stop=index > params.min_tokens)
-        if is_end or active.text.stopped:
+        if is_end or is_whole or active.text.stopped:
             return text, "stop"
         return text, "length" if is_full else None
 
