@@ -22,7 +22,8 @@ WRONG = [
     ("stop", ("",)), ("stop", ("x" * 257,)), ("stop", ("x",) * 17), ("stop", (5,)),
     ("stop_token_ids", (1.5,)), ("stop_token_ids", (True,)), ("stop_token_ids", tuple(range(257))),
     ("logit_bias", ((1, math.nan),)), ("logit_bias", ((1, 101),)), ("logit_bias", ((1, -101),)),
-    ("logit_bias", ((1, 1.0), (1, 2.0))), ("logit_bias", ((1.5, 1.0),)), ("logit_bias", ((1,),)), ("logit_bias", {1: 2}),
+    ("logit_bias", ((1, 1.0), (1, 2.0))), ("logit_bias", ((1.5, 1.0),)), ("logit_bias", ((1,),)),
+    ("logit_bias", {1: 2}),
     ("logit_bias", tuple((i, 1.0) for i in range(MAX_LOGIT_BIASES + 1))),
 ]
 
