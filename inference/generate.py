@@ -85,7 +85,7 @@ def _prompt_ids(options: argparse.Namespace) -> list[int]:
 
 
 def _run(config: EngineConfig, submit: Submit, *, as_json: bool) -> int:
-    from inference.engine.loading import load_engine  # torch: only once everything else has been checked
+    from inference.engine.loading import load_engine  # numba: only once everything else has been checked
 
     engine = load_engine(config, on_progress=lambda phase, done, total: None)
     engine.loop.submit(submit)
