@@ -81,7 +81,7 @@ def _top_p(weights: Float32, top_p: float) -> Mask:
     """The smallest set of largest weights whose share is at least top_p. The largest weight is 1."""
     target = top_p * float(weights.sum())
     count, share, ceiling = 0, 0.0, np.float32(np.inf)  # weights from the ceiling on: how many, and their sum
-    for exponent in (-3, -5, -7, -9, -11, -13, -15, -17, -149):  # find the border's band, to sort nothing else
+    for exponent in (-4, -7, -10, -13, -16, -149):  # find the border's band, to sort nothing else
         floor = np.float32(2.0**exponent)
         above = weights >= floor
         reached = float((weights * above).sum())
