@@ -5,6 +5,7 @@ What a matcher knows follows from the request's output tokens alone, so a resume
 
 from collections import OrderedDict
 from collections.abc import Collection
+from contextlib import suppress
 from functools import cached_property
 
 import numpy as np
@@ -12,8 +13,8 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLTokenizer
 from tokenizers import Tokenizer
 
-from inference.spec import Constraint
-from inference.text.constraint import LIMITS, grammar_of, refusal
+from inference.spec import Constraint, SpecError
+from inference.text.constraint import FIELD, LIMITS, grammar_of, refusal
 
 Float32 = npt.NDArray[np.float32]
 
@@ -65,7 +66,7 @@ class Constraints:
     def __init__(self, tokenizer: Tokenizer, *, vocabulary: int, end_ids: Collection[int]) -> None:
         self._tokenizer = tokenizer
         self._vocabulary = vocabulary
-        self._end_ids = sorted(end_ids)
+        self._end_ids = sorted(i for i in end_ids if i < vocabulary)
         self._compiled: OrderedDict[Constraint, LLMatcher] = OrderedDict()
 
     def start(self, constraint: Constraint) -> ConstraintState:
@@ -89,10 +90,14 @@ class Constraints:
 
     def prepare(self) -> None:
         """Build what every constraint needs, about half a second for 50,000 tokens; else the first one waits for it."""
-        _ = self._tokens
+        with suppress(SpecError):  # said to the requests that have a constraint
+            _ = self._tokens
 
     @cached_property
     def _tokens(self) -> LLTokenizer:
-        # A model without an end id gets one that can't be drawn: the library wants one.
-        end_ids = self._end_ids or [self._vocabulary]
-        return LLTokenizer(self._tokenizer.to_str(), n_vocab=max(self._vocabulary, *end_ids) + 1, eos_token=end_ids)
+        if not self._end_ids:
+            raise SpecError(FIELD, "can't be set for a model without an end id, because replies could not end")
+        try:
+            return LLTokenizer(self._tokenizer.to_str(), n_vocab=self._vocabulary, eos_token=self._end_ids)
+        except ValueError as error:
+            raise SpecError(FIELD, f"can't be set for this model's tokenizer ({error})") from None
