@@ -5,6 +5,7 @@ text can't make them take long.
 """
 
 import json
+from typing import Any
 
 from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import any_to_lark
@@ -25,7 +26,7 @@ LIMITS = LLParserLimits(
 )
 """What compiling and one step of matching may take. A reply whose matcher reaches a limit fails alone."""
 
-_JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_JSON_OPTIONS: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 # One way to write each document: with free white space a reply could go on with nothing but blanks.
 
 
