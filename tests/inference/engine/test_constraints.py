@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from inference.engine.constraints import ConstraintError, Constraints
+from inference.protocol import HEADER, Submit, decode_client_frame, encode
 from inference.spec import Constraint, SamplingParams, SpecError
 from tests.inference.engine.context_model import END, Harness, LoopingRunner, byte_tokenizer
 
@@ -182,3 +183,8 @@ def test_constraints_penalties_and_biases_work_together():
                                                   frequency_penalty=1.0))
     reply = harness.run()["a"]
     assert re.fullmatch(r"[a-e]*\.", reply.text) or reply.finish_reason == "length"
+
+
+def test_a_constraint_crosses_the_wire():
+    submit = Submit(request_id="a", prompt_ids=[1], params=constrained("regex", "é+"))
+    assert decode_client_frame(encode(submit)[HEADER.size:]) == submit
