@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from inference import bench_speculation
 from inference.artifacts.errors import ArtifactError
 from inference.engine.detokenizer import TokenText
 from inference.engine.loop import EngineLoop
@@ -21,6 +22,7 @@ from inference.engine.runner import CpuRunner, load_runner
 from inference.engine.scheduler import Scheduler
 from inference.protocol import Submit
 from inference.spec import MODES, EngineConfig, SamplingParams, SpecError
+from inference.text.prompt import PromptBuilder
 from inference.text.tokenizer import TextTokenizer
 
 RUNS = 3
@@ -53,7 +55,8 @@ class Bench:
         self._text = TokenText(tokenizer.backend, tokenizer.special_ids)
         self._runner: CpuRunner = load_runner(config, on_progress=lambda phase, done, total: None)
 
-    def _loop(self) -> EngineLoop:
+    def loop(self, speculation: bool = False) -> EngineLoop:
+        """Return a loop with an empty cache. Workloads run without speculation, as the engines compared with do."""
         scheduler = Scheduler(
             num_blocks=self._runner.num_blocks,
             block_size=self._runner.block_size,
@@ -66,11 +69,12 @@ class Bench:
             text=self._text,
             eos_token_ids=self._runner.spec.eos_token_ids,
             max_model_len=self._runner.max_model_len,
+            speculation=speculation,
         )
 
     def seconds(self, ids: list[list[int]], new_tokens: int) -> float:
         """Run all prompts at once, greedily, and return the time from the first submit to the last token."""
-        loop = self._loop()
+        loop = self.loop()
         params = SamplingParams(max_tokens=new_tokens, temperature=0.0, ignore_eos=True)
         produced = 0
         began = time.perf_counter()
@@ -101,19 +105,25 @@ def _demo_model() -> str | None:
 def main(arguments: list[str] | None = None) -> int:
     """Returns the exit status: 0, or 1 when the model can't be used."""
     parser = argparse.ArgumentParser(prog="inference.bench", description=__doc__)
-    parser.add_argument("--workloads", type=Path, required=True, help="a JSON file of workloads")
+    measured = parser.add_mutually_exclusive_group(required=True)
+    measured.add_argument("--workloads", type=Path, help="a JSON file of workloads")
+    measured.add_argument("--speculation", action="store_true", help="what speculation brings on a text to edit")
     parser.add_argument("--model", default=_demo_model(), help="a model's folder or .gguf file (the demo model)")
     parser.add_argument("--mode", "--dtype", choices=MODES, default="int8", help="numeric mode (int8)")
     parser.add_argument("--threads", type=int, default=0, help="processors to use; 0 takes all (0)")
     options = parser.parse_args(arguments)
     if options.model is None:
         parser.error("--model: the demo model isn't installed, so say which to measure")
-    spec = json.loads(options.workloads.read_text())
     try:
         bench = Bench(EngineConfig(model=options.model, mode=options.mode, threads=options.threads))
     except (ArtifactError, SpecError) as error:
         print(error, file=sys.stderr)
         return 1
+    if options.speculation:
+        for line in bench_speculation.measure(bench.loop, PromptBuilder.from_path(Path(options.model))):
+            print(json.dumps({"engine": f"parley-{options.mode}"} | line), flush=True)
+        return 0
+    spec = json.loads(options.workloads.read_text())
     for workload in spec["workloads"]:
         rate = round(bench.rate(workload, spec), 1)
         print(json.dumps({"engine": f"parley-{options.mode}", "workload": workload["name"], "tokens_per_s": rate}),

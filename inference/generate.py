@@ -34,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
     try:
         params = SamplingParams(max_tokens=options.max_tokens, temperature=options.temperature, seed=options.seed,
+                                top_p=options.top_p, top_k=options.top_k, stop=tuple(options.stop),
                                 ignore_eos=options.ignore_eos)
         config = EngineConfig(model=str(options.path), mode=options.dtype, max_num_seqs=1)
         prompt_ids = _prompt_ids(options)
@@ -54,6 +55,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--raw", action="store_true", help="take --prompt as plain text, without the chat template")
     parser.add_argument("--max-tokens", type=int, default=256, help="most new tokens (256)")
     parser.add_argument("--temperature", type=float, default=0.0, help="0 is greedy (0)")
+    parser.add_argument("--top-p", type=float, default=1.0, help="draw from the likeliest with this share (1: all)")
+    parser.add_argument("--top-k", type=int, default=0, help="draw from so many likeliest (0: all)")
+    parser.add_argument("--stop", action="append", default=[], help="end before this text; may be given several times")
     parser.add_argument("--seed", type=int, default=0, help="draws with the same seed are the same (0)")
     parser.add_argument("--dtype", choices=MODES, default="int8", help="numeric mode (int8)")
     parser.add_argument("--ignore-eos", action="store_true", help="go on past the model's end tokens")
@@ -81,7 +85,7 @@ def _prompt_ids(options: argparse.Namespace) -> list[int]:
 
 
 def _run(config: EngineConfig, submit: Submit, *, as_json: bool) -> int:
-    from inference.engine.loading import load_engine  # torch: only once everything else has been checked
+    from inference.engine.loading import load_engine  # numba: only once everything else has been checked
 
     engine = load_engine(config, on_progress=lambda phase, done, total: None)
     engine.loop.submit(submit)
@@ -97,7 +101,8 @@ def _run(config: EngineConfig, submit: Submit, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps({
             "prompt_ids": submit.prompt_ids, "output_ids": output_ids, "text": text,
-            "finish_reason": delta.finish_reason, "timings": msgspec.to_builtins(delta.timings),
+            "finish_reason": delta.finish_reason, "seed": submit.params.seed,
+            "timings": msgspec.to_builtins(delta.timings),
         }))
     if delta.finish_reason == "failed":
         print(delta.error, file=sys.stderr)

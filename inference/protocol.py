@@ -96,12 +96,25 @@ class Timings(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int
 
 
+class TokenLogprobs(msgspec.Struct, frozen=True):
+    """One token's natural log-probability, and the likeliest tokens by id, likeliest first (lowest id on a tie).
+
+    Of the model's own distribution over all rows of its embedding: before temperature, penalties, bias and filters.
+    """
+
+    token_id: int
+    logprob: float
+    top: dict[int, float]
+
+
 class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     """What one step brought for one request.
 
     token_ids: new tokens; the last has index `index`. A delta without tokens only reports phase or end.
     text: exactly the text that these tokens add for a reader (held-back text comes with a later delta). Concatenated
-    over all deltas it is the decoded whole. end ids and stop strings add no text.
+    over all deltas it is the decoded whole. end ids and stop strings add no text, unless include_stop asks for it.
+    logprobs: one per token, when the request asks for them. prompt_logprobs: of the prompt's second token and those
+    after it, in order over the deltas, told before or with the first output token, and not again by a resumed request.
     """
 
     request_id: str
@@ -114,6 +127,8 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
     tail: str = ""  # text still held back, released at the end without a token (cancelled)
     error: str = ""
     timings: Timings | None = None  # at the end
+    logprobs: list[TokenLogprobs] = []
+    prompt_logprobs: list[TokenLogprobs] = []
 
 
 class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):

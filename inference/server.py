@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None, *, load: Load | None = None) -> int
 
 
 def _load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, int], None]) -> "LoadedEngine":
-    from inference.engine.loading import load_engine  # torch: only after the socket can be connected to
+    from inference.engine.loading import load_engine  # numba: only after the socket can be connected to
 
     return load_engine(config, on_progress=on_progress)
 

@@ -15,7 +15,8 @@ Float32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class StepBatch:
-    """Tokens of every scheduled sequence, one after the other; a decode is a sequence with one new token.
+    """Tokens of every scheduled sequence, one after the other; a decode is a sequence with one new token,
+    and after it guesses that are to be verified.
 
     token_ids, positions: [tokens]. slots: [tokens], where the token's key and value go: block * block_size + offset.
     query_starts: [sequences + 1], first row of each sequence in the flat tokens.
@@ -34,8 +35,11 @@ class StepBatch:
 
 
 def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
-    """Lay the chunks of a plan out as one flat batch, in their order. Logits are for the chunks that want them."""
-    counts = np.array([chunk.count for chunk in chunks], dtype=np.int32)
+    """Lay the chunks of a plan out as one flat batch, in their order. Logits are for the chunks that want them.
+
+    A chunk's draft follows its tokens, and its last token and every guess have logits.
+    """
+    counts = np.array([chunk.num_rows for chunk in chunks], dtype=np.int32)
     starts = np.array([chunk.start for chunk in chunks], dtype=np.int32)
     query_starts = np.zeros(len(chunks) + 1, dtype=np.int32)
     np.cumsum(counts, out=query_starts[1:])
@@ -44,8 +48,8 @@ def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
     for row, chunk in enumerate(chunks):
         table = chunk.request.block_table
         tables[row, :len(table)] = np.frombuffer(table, dtype=np.int32)
-        token_ids[query_starts[row]:query_starts[row + 1]] = \
-            chunk.request.token_ids[chunk.start:chunk.start + chunk.count]
+        known = chunk.request.token_ids[chunk.start:chunk.start + chunk.count]
+        token_ids[query_starts[row]:query_starts[row + 1]] = [*known, *chunk.draft]
     sequence = np.repeat(np.arange(len(chunks), dtype=np.int32), counts)  # [tokens]
     positions = np.arange(query_starts[-1], dtype=np.int32) - query_starts[sequence] + starts[sequence]
     return StepBatch(
@@ -55,8 +59,8 @@ def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
         query_starts=query_starts,
         context_lens=starts + counts,
         block_tables=tables,
-        logit_rows=np.array([query_starts[row + 1] - 1 for row, chunk in enumerate(chunks) if chunk.wants_logits],
-                            dtype=np.int32),
+        logit_rows=np.array([logit_row for end, chunk in zip(query_starts[1:], chunks, strict=True)
+                             for logit_row in range(end - chunk.num_logits, end)], dtype=np.int32),
     )
 
 

@@ -1,4 +1,4 @@
-"""Turns a request's tokens into text as they come, and sees where a stop string ends it.
+"""Turns a request's tokens into text as they come.
 
 tokenizers' own DecodeStream doesn't do: it drops half a character at the end, and for decoders with byte fallback its
 pieces often differ from the decoded whole, or it raises.
@@ -6,25 +6,29 @@ pieces often differ from the decoded whole, or it raises.
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tokenizers import Tokenizer
 
+from inference.engine.stop_strings import StopStrings
+
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+MOST_BYTES = 4  # of a character in UTF-8
 _BYTE_TOKEN = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
 
 class TokenText:
     """What the text of tokens depends on, read once for an engine: the tokenizer and its special and byte tokens.
 
-    vocab_size: one past the last id that the tokenizer knows. shown_ids: those that have text, so that a special or
-    unknown id doesn't even end a run of byte tokens.
+    vocab_size: one past the last id that the tokenizer knows. shown_ids: those that have text when special tokens are
+    skipped, so that a special or unknown id doesn't even end a run of byte tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, special_ids: Iterable[int]) -> None:
         self.tokenizer = tokenizer
         vocabulary = tokenizer.get_vocab(with_added_tokens=True)
-        self.shown_ids = frozenset(vocabulary.values()) - frozenset(special_ids)
+        self.special_ids = frozenset(special_ids)
+        self.shown_ids = frozenset(vocabulary.values()) - self.special_ids
         self.vocab_size = max(vocabulary.values()) + 1
         self.byte_ids: frozenset[int] = frozenset()
         if tokenizer.decoder is not None and "ByteFallback" in json.dumps(_decoder_state(tokenizer)):
@@ -43,39 +47,69 @@ class Detokenizer:
     """The text of one request. What all calls return, joined, is the decoded whole up to the first stop string.
 
     Text is held back while it may still change: half a character, a run of byte tokens that isn't over, or the
-    beginning of a stop string. `stopped` is true once a stop string has been completed.
+    beginning of a stop string. prompt_ids: when they end within a character, the reply's first text completes it.
+    include_stop: the stop string is part of the text. skip_special_tokens: control tokens aren't.
     """
 
-    def __init__(self, text: TokenText, stop: tuple[str, ...] = ()) -> None:
+    def __init__(self, text: TokenText, stop: tuple[str, ...] = (), *, prompt_ids: Sequence[int] = (),
+                 include_stop: bool = False, skip_special_tokens: bool = True) -> None:
         self._text = text
-        self._stop = stop
+        self._stop = StopStrings(stop, include=include_stop)
+        self._shown_ids = text.shown_ids if skip_special_tokens else text.shown_ids | text.special_ids
+        self._hidden_ids = text.special_ids if stop and skip_special_tokens else frozenset[int]()
         self._window: list[int] = []  # tokens before the unsettled ones, for context, and the unsettled ones
         self._settled = 0  # tokens of the window whose text can't change any more
         self._shown = 0  # characters of the window's text that have left the window
-        self._held = ""  # text that has left the window and may become a stop string
-        self.stopped = False
+        self._broken = 0  # replacement characters at the window's start that belong to the prompt
+        self._continue(prompt_ids)
 
-    def push(self, token_id: int, *, silent: bool = False, last: bool = False) -> str:
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has been completed; then there is no more text."""
+        return self._stop.stopped
+
+    def push(self, token_id: int, *, silent: bool = False, last: bool = False, may_stop: bool = True) -> str:
         """The text that a further token adds.
 
         silent: the token itself has none, because it is an end id. last: nothing is held back any more.
+        may_stop: whether a stop string may end the text here.
         """
         if self.stopped:
             return ""
-        fresh = "" if silent or token_id not in self._text.shown_ids else self._append(token_id)
-        released = self._release(fresh)
-        return released + self.finish() if last and not self.stopped else released
+        if not silent and token_id in self._hidden_ids:
+            released = self._stop.push(self._text.decode([token_id]), hidden=True, may_stop=may_stop)
+        else:
+            fresh = "" if silent or token_id not in self._shown_ids else self._append(token_id)
+            released = self._stop.push(fresh, may_stop=may_stop)
+        return released + self.finish(may_stop=may_stop) if last and not self.stopped else released
 
-    def finish(self) -> str:
+    def finish(self, *, may_stop: bool = True) -> str:
         """Release what is still held back, because nothing more will come."""
         if self.stopped:
             return ""
-        released = self._release(self._text.decode(self._window)[self._shown:] if self._window else "")
+        fresh = self._text.decode(self._window)[self._shown:] if self._window else ""
         self._window, self._settled, self._shown = [], 0, 0
-        if self.stopped:
-            return released
-        released, self._held = released + self._held, ""
-        return released
+        released = self._stop.push(self._without_broken(fresh), may_stop=may_stop)
+        return released if self.stopped else released + self._stop.finish()
+
+    def _continue(self, prompt_ids: Sequence[int]) -> None:
+        """Take the prompt's last tokens as context if they may be the first bytes of a character."""
+        tail = list(prompt_ids[-MOST_BYTES:])
+        if not tail or not self._text.shown_ids.issuperset(tail):
+            return
+        decoded = self._text.decode(tail)
+        self._broken = len(decoded) - len(decoded.rstrip(REPLACEMENT))
+        if self._broken:
+            self._window, self._shown = tail, len(decoded) - self._broken
+
+    def _without_broken(self, fresh: str) -> str:
+        """Drop replacement characters that the prompt ended with, now that they haven't become a character."""
+        if not self._broken or not fresh:
+            return fresh
+        start = fresh[:self._broken]
+        dropped = len(start) - len(start.lstrip(REPLACEMENT))
+        self._broken = self._broken - dropped if dropped == len(fresh) else 0
+        return fresh[dropped:]
 
     def _append(self, token_id: int) -> str:
         """Add a token to the window and return the text that is certain now."""
@@ -86,10 +120,10 @@ class Detokenizer:
         if decoded.endswith(REPLACEMENT):  # perhaps the first bytes of a character; earlier ones are certain
             fresh = decoded[self._shown:-1]
             self._shown = max(self._shown, len(decoded) - 1)
-            return fresh
+            return self._without_broken(fresh)
         fresh = decoded[self._shown:]
         self._slide(decoded)
-        return fresh
+        return self._without_broken(fresh)
 
     def _slide(self, decoded: str) -> None:
         """Keep only the tokens since the last settled point as context, as far as they have text of their own.
@@ -104,33 +138,3 @@ class Detokenizer:
         else:
             self._shown = len(decoded)
         self._settled = len(self._window)
-
-    def _release(self, fresh: str) -> str:
-        """Pass text on, except for an end that may become a stop string; cut it where one is complete."""
-        if not self._stop:
-            return fresh
-        pending = self._held + fresh
-        cut = _first_stop(pending, self._stop)
-        if cut is not None:
-            self.stopped, self._held = True, ""
-            return pending[:cut]
-        keep = _stop_overlap(pending, self._stop)
-        self._held = pending[len(pending) - keep:]
-        return pending[:len(pending) - keep]
-
-
-def _first_stop(text: str, stops: tuple[str, ...]) -> int | None:
-    """Where the stop string begins that is complete first, reading character by character; the longest on a tie."""
-    found = [(index + len(stop), index) for stop in stops if (index := text.find(stop)) >= 0]
-    return min(found)[1] if found else None
-
-
-def _stop_overlap(text: str, stops: tuple[str, ...]) -> int:
-    """Length of the longest end of text that begins a stop string."""
-    longest = 0
-    for stop in stops:
-        for length in range(min(len(stop) - 1, len(text)), longest, -1):
-            if text.endswith(stop[:length]):
-                longest = length
-                break
-    return longest

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from inference.engine.constraints import Constraints
 from inference.engine.detokenizer import TokenText
 from inference.engine.loop import EngineLoop
 from inference.engine.scheduler import Scheduler
@@ -26,16 +27,19 @@ class LoadedEngine:
 
 def load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, int], None]) -> LoadedEngine:
     """Load the model. Raises ArtifactError or SpecError with a readable reason."""
-    from inference.engine.runner import load_runner  # torch: only a process that loads a model pays for it
+    from inference.engine.runner import load_runner  # numba: only a process that loads a model pays for it
 
     began = time.monotonic()
     tokenizer = TextTokenizer.from_path(Path(config.model))
+    text = TokenText(tokenizer.backend, tokenizer.special_ids)
     runner = load_runner(config, on_progress=on_progress)
+    constraints = Constraints(tokenizer.backend, vocabulary=text.vocab_size, end_ids=runner.spec.eos_token_ids)
+    constraints.prepare()
     scheduler = Scheduler(num_blocks=runner.num_blocks, block_size=runner.block_size, max_num_seqs=config.max_num_seqs,
                           max_num_batched_tokens=config.max_num_batched_tokens)
     loop = EngineLoop(
-        runner=runner, scheduler=scheduler, text=TokenText(tokenizer.backend, tokenizer.special_ids),
-        eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len,
+        runner=runner, scheduler=scheduler, text=text, constraints=constraints,
+        eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len, speculation=config.speculation,
     )
     return LoadedEngine(loop=loop, max_model_len=runner.max_model_len, weights_bytes=runner.weights_bytes,
                         kv_cache_bytes=runner.kv_cache_bytes, load_seconds=time.monotonic() - began)

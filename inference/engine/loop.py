@@ -5,12 +5,18 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from inference.engine.batch import Float32, ModelRunner, build_batch
+from inference.engine.constraints import ConstraintError, Constraints, ConstraintState
 from inference.engine.detokenizer import Detokenizer, TokenText
-from inference.engine.request import Request
+from inference.engine.logprobs import token_logprobs
+from inference.engine.penalties import LogitsAdjuster
+from inference.engine.request import Chunk, Request
 from inference.engine.sampler import BadLogitsError, sample
 from inference.engine.scheduler import Scheduler, StepPlan
-from inference.protocol import FinishReason, SequenceDelta, Stats, StepOutput, Submit, Timings
+from inference.engine.speculation import NgramDrafter
+from inference.protocol import FinishReason, SequenceDelta, Stats, StepOutput, Submit, Timings, TokenLogprobs
 from inference.spec import SpecError
 
 logger = logging.getLogger(__name__)
@@ -18,26 +24,40 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class _Active:
-    """A request in the engine and the text of its tokens."""
+    """A request in the engine, the text of its tokens, what changes its logits, and what ends it."""
 
     request: Request
     text: Detokenizer
+    adjust: LogitsAdjuster
+    end_ids: frozenset[int]
+    constraint: ConstraintState | None
+
+    def follow(self, token_id: int) -> None:
+        """Go on in the constraint with the next output token. Raises ConstraintError when it doesn't fit."""
+        if self.constraint is not None and token_id not in self.end_ids:
+            self.constraint.accept(token_id)
 
 
 class EngineLoop:
     """Runs requests on a model. One thread calls it.
 
     text: the model's tokenizer; ids it doesn't know are never drawn. eos_token_ids: ids that end every reply.
-    max_model_len: most tokens of prompt and reply together. clock: seconds, for timings.
+    max_model_len: most tokens of prompt and reply together. speculation: verify guesses of several tokens in a
+    step where that pays, which changes no reply. constraints: those of these tokens, where they have been prepared.
+    clock: seconds, for timings.
     """
 
     def __init__(self, *, runner: ModelRunner, scheduler: Scheduler, text: TokenText, eos_token_ids: Collection[int],
-                 max_model_len: int, clock: Callable[[], float] = time.monotonic) -> None:
+                 max_model_len: int, speculation: bool = False, constraints: Constraints | None = None,
+                 clock: Callable[[], float] = time.monotonic) -> None:
         self.scheduler = scheduler
         self._runner = runner
         self._text = text
         self._eos = frozenset(eos_token_ids)
         self._max_model_len = max_model_len
+        self._speculation = speculation
+        self._constraints = constraints or Constraints(text.tokenizer, vocabulary=text.vocab_size,
+                                                       end_ids=self._eos)
         self._clock = clock
         self._active: dict[str, _Active] = {}
         self._endings: list[SequenceDelta] = []  # ends that came between steps
@@ -63,15 +83,31 @@ class EngineLoop:
             request_id=submit.request_id, num_prompt=num_prompt, token_ids=submit.prompt_ids + submit.output_ids,
             params=submit.params, max_output=min(submit.params.max_tokens, self._most_tokens - num_prompt),
             arrival=self._arrivals, priority=submit.priority, submitted_at=self._clock(),
+            drafter=NgramDrafter() if self._speculation else None,
         )
-        active = _Active(request=request, text=Detokenizer(self._text, submit.params.stop))
+        active = self._activate(request)
         self._active[submit.request_id] = active
         for index, token_id in enumerate(submit.output_ids, start=1):
+            try:
+                active.follow(token_id)
+            except ConstraintError as error:
+                del self._active[submit.request_id]
+                raise SpecError("output_ids", f"token {index} does not fit the constraint: {error}") from None
             _, reason = self._accept(active, token_id, index)
             if reason:  # everything had been produced, and only its end was not heard of
                 self._endings.append(self._ending(active, reason))
                 return
         self.scheduler.add(request)
+
+    def _activate(self, request: Request) -> _Active:
+        params = request.params
+        end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos)
+        adjust = LogitsAdjuster(params, num_prompt=request.num_prompt, end_ids=end_ids,
+                                vocabulary=self._text.vocab_size)
+        text = Detokenizer(self._text, params.stop, prompt_ids=request.token_ids[:request.num_prompt],
+                           include_stop=params.include_stop, skip_special_tokens=params.skip_special_tokens)
+        constraint = self._constraints.start(params.constraint) if params.constraint is not None else None
+        return _Active(request=request, text=text, adjust=adjust, end_ids=end_ids, constraint=constraint)
 
     def cancel(self, request_id: str) -> None:
         """End a request and free its blocks now; the next step reports it. Unknown ids are ignored."""
@@ -113,6 +149,7 @@ class EngineLoop:
         self._check_ids("prompt_ids", submit.prompt_ids)
         self._check_ids("output_ids", submit.output_ids)
         self._check_ids("stop_token_ids", submit.params.stop_token_ids)
+        self._check_ids("logit_bias", [token_id for token_id, _ in submit.params.logit_bias])
         length = len(submit.prompt_ids)
         if length + 1 > self._max_model_len:
             raise SpecError("prompt_ids", f"the prompt has {length} tokens, but prompt and reply together may have "
@@ -133,59 +170,120 @@ class EngineLoop:
             if chunk.request.scheduled_at < 0:
                 chunk.request.scheduled_at = now
             self._prompt_tokens += max(0, min(chunk.request.num_prompt - chunk.start, chunk.count))
-        sampled = [chunk.request for chunk in plan.chunks if chunk.wants_logits]
         try:
             logits = self._runner.forward(build_batch(plan.chunks, self.scheduler.block_size))
         except Exception as error:  # whatever the model raises ends these requests, not the engine
             logger.exception("A step of %d tokens failed", plan.num_tokens)
             return [self._fail(chunk.request, f"the model failed: {error}") for chunk in plan.chunks]
         self.scheduler.computed(plan)
-        tokens = {request.request_id: self._advance(request, row) for request, row in zip(sampled, logits, strict=True)}
-        return [tokens.get(chunk.request.request_id) or _phase_delta(chunk.request) for chunk in plan.chunks]
+        deltas, row = [], 0
+        for chunk in plan.chunks:
+            rows = logits[row:row + chunk.num_logits]
+            row += len(rows)
+            deltas.append(self._report(chunk, rows))
+        return deltas
 
-    def _advance(self, request: Request, logits: Float32) -> SequenceDelta:
-        """Sample a request's next token from its row and report it, and the end if this is one."""
-        index = request.num_output + 1
+    def _report(self, chunk: Chunk, logits: Float32) -> SequenceDelta:
+        """What a chunk's logits bring: scores of prompt tokens, and new tokens where it reached the end.
+
+        logits: [num_logits, vocabulary].
+        """
         try:
-            token_id = sample(logits[:self._text.vocab_size], request.params, index)
+            scored = self._score_prompt(chunk, logits) if chunk.request.scores_prompt else []
         except BadLogitsError as error:
-            return self._fail(request, f"no token could be chosen: {error}")
+            return self._fail(chunk.request, f"the prompt could not be scored: {error}")
+        if chunk.wants_logits:
+            delta = self._advance(chunk, logits[len(logits) - 1 - len(chunk.draft):])
+        else:
+            delta = _phase_delta(chunk.request)
+        return msgspec.structs.replace(delta, prompt_logprobs=scored) if scored else delta
+
+    def _score_prompt(self, chunk: Chunk, logits: Float32) -> list[TokenLogprobs]:
+        """Score the prompt tokens that follow the ones with logits. Raises BadLogitsError."""
+        request, count = chunk.request, chunk.request.params.prompt_logprobs
+        assert count is not None, "only a request that asks for it scores its prompt"
+        following = request.token_ids[request.num_scored:min(request.num_scored + len(logits), request.num_prompt)]
+        request.num_scored += len(following)
+        return [token_logprobs(row, token_id, count) for row, token_id in zip(logits, following, strict=False)]
+
+    def _advance(self, chunk: Chunk, logits: Float32) -> SequenceDelta:
+        """Sample a request's next token from its first row, and from each further row while the draft was right.
+
+        logits: [1 + draft, vocabulary]. Reports the tokens, and the end if one of them is it.
+        """
+        request, active = chunk.request, self._active[chunk.request.request_id]
+        token_ids: list[int] = []
+        texts: list[str] = []
+        logprobs: list[TokenLogprobs] = []
+        for row, guess in zip(logits, (*chunk.draft, None), strict=True):
+            try:
+                token_id, scored = self._draw(active, row)
+            except (BadLogitsError, ConstraintError) as error:
+                reason = f"no token could be chosen: {error}"
+                return self._fail(request, reason, token_ids=token_ids, texts=texts,
+                                  logprobs=logprobs)
+            text, end = self._accept(active, token_id, request.num_output)
+            token_ids.append(token_id)
+            texts.append(text)
+            logprobs += scored
+            if end or token_id != guess:
+                break
+        if request.drafter is not None:
+            request.drafter.observe(token_ids)
+            self.scheduler.accepted(request, len(token_ids) - 1)
+        if end is None:
+            return SequenceDelta(request_id=request.request_id, index=request.num_output, token_ids=token_ids,
+                                 texts=texts, logprobs=logprobs)
+        self.scheduler.remove(request)
+        return self._ending(active, end, token_ids=token_ids, texts=texts, logprobs=logprobs)
+
+    def _draw(self, active: _Active, logits: Float32) -> tuple[int, list[TokenLogprobs]]:
+        """Sample a request's next token from its row, score it if that is wanted, and append it.
+
+        Raises BadLogitsError or ConstraintError; then nothing was appended.
+        """
+        request, count = active.request, active.request.params.logprobs
+        adjusted = active.adjust(logits[:self._text.vocab_size], request.token_ids)
+        if active.constraint is not None:
+            adjusted = active.constraint.allow(adjusted)
+        token_id = sample(adjusted, request.params, request.num_output + 1)
+        scored = [token_logprobs(logits, token_id, count)] if count is not None else []
+        active.follow(token_id)
         request.token_ids.append(token_id)
         request.last_token_at = self._clock()
         if request.first_token_at < 0:
             request.first_token_at = request.last_token_at
         self._output_tokens += 1
-        active = self._active[request.request_id]
-        text, reason = self._accept(active, token_id, index)
-        if reason is None:
-            return SequenceDelta(request_id=request.request_id, index=index, token_ids=[token_id], texts=[text])
-        self.scheduler.remove(request)
-        return self._ending(active, reason, token_ids=[token_id], texts=[text])
+        return token_id, scored
 
     def _accept(self, active: _Active, token_id: int, index: int) -> tuple[str, FinishReason | None]:
         """Add the index-th output token to the text; return what it shows, and why the request ends if it does."""
-        request, params = active.request, active.request.params
-        is_end = token_id in params.stop_token_ids or (token_id in self._eos and not params.ignore_eos)
-        is_full = index >= request.max_output
-        text = active.text.push(token_id, silent=is_end, last=is_end or is_full)
-        if is_end or active.text.stopped:
+        is_whole = active.constraint is not None and active.constraint.complete
+        is_end, is_full = token_id in active.end_ids, index >= active.request.max_output
+        params = active.request.params
+        text = active.text.push(token_id, silent=is_end and not params.include_stop, last=is_end or is_whole or is_full,
+                                may_stop=index > params.min_tokens)
+        if is_end or is_whole or active.text.stopped:
             return text, "stop"
         return text, "length" if is_full else None
 
-    def _fail(self, request: Request, reason: str) -> SequenceDelta:
+    def _fail(self, request: Request, reason: str, *, token_ids: Sequence[int] = (),
+              texts: Sequence[str] = (), logprobs: Sequence[TokenLogprobs] = ()) -> SequenceDelta:
         """End a request whose cache can't be trusted, so that nobody reuses it."""
         self.scheduler.remove(request, reusable=False)
         active = self._active[request.request_id]
-        return self._ending(active, "failed", tail=active.text.finish(), error=reason)
+        return self._ending(active, "failed", token_ids=token_ids, texts=texts, tail=active.text.finish(),
+                            error=reason, logprobs=logprobs)
 
     def _ending(self, active: _Active, reason: FinishReason, *, token_ids: Sequence[int] = (),
-                texts: Sequence[str] = (), tail: str = "", error: str = "") -> SequenceDelta:
+                texts: Sequence[str] = (), tail: str = "", error: str = "",
+                logprobs: Sequence[TokenLogprobs] = ()) -> SequenceDelta:
         request = active.request
         del self._active[request.request_id]
         return SequenceDelta(
             request_id=request.request_id, index=request.num_output, token_ids=list(token_ids), texts=list(texts),
             phase=request.phase, finish_reason=reason, tail=tail, error=error,
-            timings=_timings(request, self._clock()),
+            timings=_timings(request, self._clock()), logprobs=list(logprobs),
         )
 
 

@@ -29,8 +29,11 @@ class PrefixCache:
     def match(self, request: Request) -> list[int]:
         """The longest run of blocks that already hold this request's first tokens; nothing is taken yet.
 
-        At least the last token is left to compute, because its logits are what the request is for.
+        At least the last token is left to compute, because its logits are what the request is for; and all of the
+        prompt while its tokens are to be scored.
         """
+        if request.scores_prompt:
+            return []
         usable = (len(request.token_ids) - 1) // self._block_size
         self._extend_keys(request, usable)
         blocks: list[int] = []

@@ -6,6 +6,7 @@ import numpy.typing as npt
 from inference.spec import SamplingParams
 
 Float32 = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 Ids = npt.NDArray[np.intp]
 
 BLOCK = 256
@@ -47,17 +48,15 @@ def sample(logits: Float32, params: SamplingParams, position: int) -> int:
         return best
     ids: Ids | None = None  # None is all of them
     if 0 < params.top_k < len(logits):
-        kth = np.partition(logits, len(logits) - params.top_k)[len(logits) - params.top_k]
-        ids = _at_least(logits, kth, params.top_k)
+        ids = largest(logits, params.top_k)
         logits = logits[ids]
     weights = logits - peak
     weights *= np.float32(1 / params.temperature)
     np.exp(weights, out=weights)
-    for keep in (_top_p, _min_p):
-        kept = keep(weights, params)
-        if kept is not None:
-            ids = kept if ids is None else ids[kept]
-            weights = weights[kept]
+    if params.top_p < 1:
+        weights *= _top_p(weights, params.top_p)
+    if params.min_p > 0:
+        weights *= weights >= np.float32(params.min_p)
     drawn = _draw(weights, uniform(params.seed, position))
     return drawn if ids is None else int(ids[drawn])
 
@@ -78,29 +77,34 @@ def _draw(weights: Float32, share: float) -> int:
     return block * BLOCK + min(int(np.searchsorted(inside, target - before, side="right")), last)
 
 
-def _top_p(weights: Float32, params: SamplingParams) -> Ids | None:
-    """Indices of the smallest set of largest weights whose share is at least top_p; None keeps all."""
-    if params.top_p >= 1:
-        return None
-    target = params.top_p * float(weights.sum())
-    for exponent in (-4, -8, -12, -18, -149):  # the largest weight is 1; sort no more of the small ones than needed
-        high = weights[weights >= np.float32(2.0**exponent)]
-        if high.sum() >= target:
+def _top_p(weights: Float32, top_p: float) -> Mask:
+    """The smallest set of largest weights whose share is at least top_p. The largest weight is 1."""
+    target = top_p * float(weights.sum())
+    count, share, ceiling = 0, 0.0, np.float32(np.inf)  # weights from the ceiling on: how many, and their sum
+    for exponent in (-4, -7, -10, -13, -16, -149):  # find the border's band, to sort nothing else
+        floor = np.float32(2.0**exponent)
+        above = weights >= floor
+        reached = float((weights * above).sum())
+        if reached >= target:
             break
-    high = np.sort(high)[::-1]
-    count = int(np.searchsorted(np.cumsum(high, dtype=np.float64), target, side="left")) + 1
-    count = min(count, len(high))
-    return _at_least(weights, high[count - 1], count)
+        count, share, ceiling = int(np.count_nonzero(above)), reached, floor
+    band = np.sort(weights[above & (weights < ceiling)])[::-1]
+    within = int(np.searchsorted(np.cumsum(band, dtype=np.float64), target - share, side="left"))
+    within = min(within, len(band) - 1)  # rounding must not lead past the last weight
+    return _at_least(weights, band[within], count + within + 1)
 
 
-def _min_p(weights: Float32, params: SamplingParams) -> Ids | None:
-    """Indices of the weights that are at least min_p; None keeps all. The largest weight is 1 and always kept."""
-    return np.flatnonzero(weights >= np.float32(params.min_p)) if params.min_p > 0 else None
+def largest(values: Float32, count: int) -> Ids:
+    """Indices, ascending, of the `count` largest values; the lowest index first on a tie."""
+    if count >= len(values):
+        return np.arange(len(values))
+    border = np.partition(values, len(values) - count)[len(values) - count]
+    return np.flatnonzero(_at_least(values, border, count))
 
 
-def _at_least(values: Float32, border: np.float32, count: int) -> Ids:
-    """Indices, ascending, of the `count` largest values, `border` being the smallest of them."""
+def _at_least(values: Float32, border: np.float32, count: int) -> Mask:
+    """Which are the `count` largest values, `border` being the smallest of them; the first ones of equals."""
     above = values > border
     ties = np.flatnonzero(values == border)
     above[ties[:count - int(np.count_nonzero(above))]] = True
-    return np.flatnonzero(above)
+    return above

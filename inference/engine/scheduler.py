@@ -1,7 +1,7 @@
 """What each step computes: decodes first, then prefill chunks, under one token budget and one pool of KV blocks."""
 
 from bisect import bisect_left, insort
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from inference.engine.block_pool import BlockPool
 from inference.engine.prefix_cache import PrefixCache
@@ -17,7 +17,7 @@ class StepPlan:
 
     @property
     def num_tokens(self) -> int:
-        return sum(chunk.count for chunk in self.chunks)
+        return sum(chunk.num_rows for chunk in self.chunks)
 
 
 class Scheduler:
@@ -82,6 +82,8 @@ class Scheduler:
                 budget -= self._take_chunk(request, budget, chunks)
         while budget > 0 and not preempted and (admitted := self._admit()):
             budget -= self._take_chunk(admitted, budget, chunks)
+        if all(chunk.wants_logits and chunk.count == 1 for chunk in chunks):
+            chunks = self._with_drafts(chunks, budget)
         return StepPlan(chunks=chunks, preempted=preempted)
 
     def computed(self, plan: StepPlan) -> None:
@@ -93,9 +95,34 @@ class Scheduler:
             request.phase = "decoding" if request.num_remaining == 0 else "prefill"
             self.prefix_cache.publish(request)
 
+    def accepted(self, request: Request, count: int) -> None:
+        """Record that the first `count` guesses of a request's draft were right; call after appending its tokens."""
+        request.num_computed += count
+        assert request.num_remaining == 1, f"request {request.request_id} accepted more guesses than it has tokens"
+        self.prefix_cache.publish(request)
+
     def check_integrity(self) -> None:
         """Prove that no block is lost or used twice. Raises BlockPoolError."""
         self.pool.check_integrity(request.block_table for request in self.running)
+
+    def _with_drafts(self, chunks: list[Chunk], budget: int) -> list[Chunk]:
+        """Add guesses to a step of nothing but decodes, from budget and blocks that nobody else wants now."""
+        drafted = []
+        for chunk in chunks:
+            request, draft = chunk.request, list[int]()
+            if request.drafter is not None:
+                most = min(budget, request.max_output - request.num_output - 1, self._room(request))
+                draft = request.drafter.propose(request.token_ids, decodes=len(chunks), most=most)
+                while len(request.block_table) < self._blocks_for(len(request.token_ids) + len(draft)):
+                    request.block_table.append(self.pool.allocate())
+            budget -= len(draft)
+            drafted.append(replace(chunk, draft=tuple(draft)))
+        return drafted
+
+    def _room(self, request: Request) -> int:
+        """Tokens that fit behind a request's last one, while every running request could still take a block."""
+        spare = max(0, self.pool.num_available - len(self.running))
+        return (len(request.block_table) + spare) * self.block_size - len(request.token_ids)
 
     def _take_chunk(self, request: Request, budget: int, chunks: list[Chunk]) -> int:
         count = min(request.num_remaining, budget)

@@ -26,7 +26,7 @@ def test_a_chat_reply_streams_and_ends_with_one_line_of_json(demo_chat_path: Pat
     reply = json.loads(line)
     prompt_ids = PromptBuilder.from_path(demo_chat_path).chat_ids([{"role": "user", "content": question}])
     tokenizer = TextTokenizer.from_path(demo_chat_path)
-    assert set(reply) == {"prompt_ids", "output_ids", "text", "finish_reason", "timings"}
+    assert set(reply) == {"prompt_ids", "output_ids", "text", "finish_reason", "seed", "timings"}
     assert reply["prompt_ids"] == prompt_ids
     assert "Paris" in reply["text"]
     assert reply["text"] == tokenizer.decode(reply["output_ids"])
@@ -51,6 +51,20 @@ def test_raw_text_and_ids_take_no_template_and_ignore_eos_goes_on(demo_chat_path
     assert raw["finish_reason"] == "length"
     same = reply("--prompt-ids", ",".join(map(str, ids)))
     assert same["output_ids"] == raw["output_ids"]
+
+
+@pytest.mark.slow
+def test_a_stop_string_ends_the_reply_and_top_k_1_is_greedy(demo_chat_path: Path, capsys: pytest.CaptureFixture[str]):
+    def reply(*arguments: str) -> dict:
+        common = ["--prompt", "What is the capital of France?", "--max-tokens", "12", "--json"]
+        assert generate.main([str(demo_chat_path), *common, *arguments]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    greedy = reply()
+    assert reply("--temperature", "1", "--top-k", "1")["output_ids"] == greedy["output_ids"]
+    assert reply("--temperature", "1", "--top-p", "0")["output_ids"] == greedy["output_ids"]
+    stopped = reply("--stop", "never", "--stop", "Paris")
+    assert (stopped["text"], stopped["finish_reason"]) == (greedy["text"].partition("Paris")[0], "stop")
 
 
 WRONG = [
@@ -79,6 +93,8 @@ BAD_LINES = [
     (["{model}", "--prompt", "x", "--dtype", "fp4"], 2, "--dtype"),
     (["{model}", "--prompt", "x", "--temperature", "-1"], 1, "temperature: must be between"),
     (["{model}", "--prompt", "x", "--temperature", "nan"], 1, "temperature: must be between"),
+    (["{model}", "--prompt", "x", "--top-p", "1.5"], 1, "top_p: must be between 0 and 1"),
+    (["{model}", "--prompt", "x", "--stop", ""], 1, "stop: each stop string has 1 to"),
     (["{model}", "--prompt", "x", "--max-tokens", "0"], 1, "max_tokens: must be at least 1"),
     (["/nowhere/model.gguf", "--prompt", "x"], 1, "/nowhere/model.gguf: there is no such file"),
     (["{folder}", "--prompt", "x"], 1, "tokenizer.json: is missing"),

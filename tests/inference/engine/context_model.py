@@ -21,6 +21,7 @@ from inference.protocol import StepOutput, Submit
 from inference.spec import EngineConfig, SamplingParams
 
 END = 256  # the id of <|end|>, which ends replies
+LETTERS = 6  # what LoopingRunner writes with
 VOCABULARY = 272  # rows of the embedding; ids from 257 on are unknown to the tokenizer
 NAN_TOKEN = 270  # a context that begins with it gives NaN logits
 CRASH_TOKEN = 271  # a batch with it raises
@@ -60,11 +61,14 @@ class ContextRunner:
 
     def _row(self, batch: StepBatch, row: int) -> Float32:
         sequence = int(np.searchsorted(batch.query_starts, row, side="right")) - 1
-        positions = np.arange(batch.context_lens[sequence])
+        positions = np.arange(batch.positions[row] + 1)
         slots = batch.block_tables[sequence][positions // self.block_size] * self.block_size
         context = self._pool[slots + positions % self.block_size]
         assert (context[:, 1] == positions).all(), "the cache holds other positions than the block table says"
-        return context_logits(context[:, 0].tolist())
+        return self.logits(context[:, 0].tolist())
+
+    def logits(self, context: list[int]) -> Float32:
+        return context_logits(context)
 
 
 def context_logits(context: list[int]) -> Float32:
@@ -89,18 +93,34 @@ class Reply:
     ends: int = 0
 
 
+class LoopingRunner(ContextRunner):
+    """A model that knows only a few letters and the last two tokens, so that it repeats itself."""
+
+    def logits(self, context: list[int]) -> Float32:
+        return looping_logits(context)
+
+
+def looping_logits(context: list[int]) -> Float32:
+    """The slow twin of LoopingRunner."""
+    logits = context_logits(context if context[0] == NAN_TOKEN else context[-2:])
+    logits[LETTERS:END] = -50
+    logits[END] -= 3
+    return logits
+
+
 class Harness:
     """A loop over a ContextRunner that collects replies and checks the books after every step."""
 
     def __init__(self, *, num_blocks: int = 64, block_size: int = 4, max_num_seqs: int = 8,
                  max_num_batched_tokens: int = 16, max_model_len: int = 200,
-                 clock: Callable[[], float] = time.monotonic) -> None:
+                 clock: Callable[[], float] = time.monotonic, runner: type[ContextRunner] = ContextRunner,
+                 speculation: bool = False) -> None:
         tokenizer = byte_tokenizer()
-        self.runner = ContextRunner(num_blocks=num_blocks, block_size=block_size)
+        self.runner = runner(num_blocks=num_blocks, block_size=block_size)
         self.scheduler = Scheduler(num_blocks=num_blocks, block_size=block_size, max_num_seqs=max_num_seqs,
                                    max_num_batched_tokens=max_num_batched_tokens)
         self.loop = EngineLoop(runner=self.runner, scheduler=self.scheduler, text=TokenText(tokenizer, [END]),
-                               eos_token_ids=[END], max_model_len=max_model_len, clock=clock)
+                               eos_token_ids=[END], max_model_len=max_model_len, clock=clock, speculation=speculation)
         self.tokenizer = tokenizer
         self.replies: dict[str, Reply] = {}
         self.outputs: list[StepOutput] = []

@@ -180,3 +180,34 @@ def test_an_end_id_adds_no_text_but_releases_what_was_held():
     for token_id in text.tokenizer.encode("aST").ids:
         detokenizer.push(token_id)
     assert detokenizer.push(text.tokenizer.encode("b").ids[0], silent=True, last=True) == "ST"
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_special_tokens_are_shown_when_they_are_not_skipped(name, data):
+    text, ids = token_text(name), data.draw(ids_of(name))
+    detokenizer = Detokenizer(text, skip_special_tokens=False)
+    shown = "".join(detokenizer.push(token_id) for token_id in ids) + detokenizer.finish()
+    assert shown == text.tokenizer.decode(ids, skip_special_tokens=False)
+
+
+@given(written=st.text("añ你🦊 ", max_size=12), cut=st.integers(0, 40))
+@settings(max_examples=200, deadline=None)
+def test_a_reply_completes_the_character_that_its_prompt_began(written, cut):
+    text = token_text("bytes")
+    ids = text.tokenizer.encode(written).ids
+    prompt, output = ids[:cut], ids[cut:]
+    detokenizer = Detokenizer(text, prompt_ids=prompt)
+    shown = "".join(detokenizer.push(token_id) for token_id in output) + detokenizer.finish()
+    if output:
+        assert text.tokenizer.decode(prompt).rstrip(REPLACEMENT) + shown == written
+
+
+def test_replacement_characters_of_the_prompt_are_not_told_again():
+    text = token_text("bytes")
+    for prompt in ("a\ufffd", "\ufffd\ufffd"):
+        detokenizer = Detokenizer(text, prompt_ids=text.tokenizer.encode(prompt).ids)
+        assert "".join(detokenizer.push(i) for i in text.tokenizer.encode("xy").ids) == "xy"
+    broken = Detokenizer(text, prompt_ids=text.tokenizer.encode("a🦊").ids[:3])
+    assert "".join(broken.push(i) for i in text.tokenizer.encode("xy").ids) == "xy"
