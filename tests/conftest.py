@@ -21,6 +21,7 @@ from webapp.ops.demo import DEMO_CHAT, DEMO_EMBEDDING, DemoModel  # noqa: E402
 if TYPE_CHECKING:
     from registry.models import Version
 
+SLOW_SECONDS = 600  # a cold start compiles kernels, and a busy machine is several times slower
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback", "live_server"}
 
 
@@ -36,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.browser)
         elif item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures:
             item.add_marker(pytest.mark.postgres)
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)

@@ -25,7 +25,7 @@ from inference.layers.kv_pool import block_bytes
 from inference.protocol import Submit
 from inference.spec import EngineConfig, SamplingParams
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]  # some four minutes
 
 REQUESTS = 200
 CANCELLED = REQUESTS // 10

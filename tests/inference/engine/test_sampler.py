@@ -1,6 +1,5 @@
 """Drawing a token: against transformers' warpers, the exact distribution, and published random numbers."""
 
-import time
 
 import numpy as np
 import pytest
@@ -116,17 +115,3 @@ def test_a_row_gives_the_same_token_wherever_it_lies_in_memory():
     for seed in range(40):
         chosen = params(seed=seed, top_p=0.95)
         assert sample(batch[7], chosen, 2) == sample(row, chosen, 2) == sample(shifted, chosen, 2)
-
-
-@pytest.mark.parametrize("values", [{"temperature": 0.0}, {}, {"top_k": 50}, {"top_p": 0.9}], ids=str)
-def test_32_rows_of_49152_logits_take_little_of_a_step(values):
-    rows = [logits_row(i, 49_152, 4.0) for i in range(32)]
-    chosen = params(**{"temperature": 1.0, **values})
-
-    def seconds() -> float:
-        began = time.perf_counter()
-        for row in rows:
-            sample(row, chosen, 1)
-        return time.perf_counter() - began
-
-    assert min(seconds() for _ in range(5)) < 0.030  # measured: 2 to 6 ms on two idle cores

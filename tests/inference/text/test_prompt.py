@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -93,17 +92,6 @@ def test_threads_do_not_disturb_each_other(builder: PromptBuilder) -> None:
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-def test_a_thousand_tokens_take_a_few_milliseconds(builder: PromptBuilder) -> None:
-    chat = CHATS[3]
-    assert len(builder.chat_ids(chat)) > 1000
-    times = []
-    for _ in range(20):
-        start = time.perf_counter()
-        builder.chat_ids(chat)
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.005
 
 
 def test_a_loaded_builder_is_kept_and_a_changed_file_is_read_again(tmp_path: Path) -> None:
