@@ -18,7 +18,7 @@ from inference.spec import MODES, EngineConfig, Mode, SamplingParams
 from inference.text.tokenizer import TextTokenizer
 from tests.inference.engine.recording_runner import RecordingRunner
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 REQUESTS, NEW_TOKENS = 50, 8
 Replies = dict[str, list[int]]

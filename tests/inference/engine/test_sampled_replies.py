@@ -20,7 +20,7 @@ EXTRAS = (
     {"repetition_penalty": 1.1, "frequency_penalty": 0.3, "stop": (" the",), "min_tokens": 3},
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.parametrize("mode", MODES)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900), pytest.mark.parametrize("mode", MODES)]
 
 
 @functools.cache

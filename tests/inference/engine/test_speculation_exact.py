@@ -39,7 +39,8 @@ def requests(path: Path, count: int, temperature: float) -> list[Submit]:
     return submits
 
 
-@pytest.mark.slow
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("mode", "temperature"), [("int8", 0.0), ("int8", 0.7), ("float32", 0.0)])
 def test_50_prompts_give_the_same_tokens_in_fewer_steps(demo_chat_path: Path, mode: Mode, temperature: float):
     submits = requests(demo_chat_path, 50, temperature)
