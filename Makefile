@@ -5,7 +5,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 help:
 	@echo "make up     set up what is missing, start the site, print its address (Ctrl-C stops it)"
 	@echo "make setup  only set up: .venv, Python packages, demo models, browser libraries"
-	@echo "make test   set up what the tests need, then linters, types, import contracts and every test"
+	@echo "make test   set up what the tests need, then linters, types, import contracts and the tests"
 
 up setup test:
 	@test -n "$(PYTHON)" || { echo "Parley needs Python 3.11 or newer, and there is no python3 here." >&2; exit 1; }

@@ -15,7 +15,6 @@ import pytest
 import torch
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
-from pytest_django import Settings
 from safetensors.torch import load_file, save_file
 
 from registry.blobs import blob_path
@@ -26,13 +25,6 @@ from registry.staging import StagedFile, staging_folder
 from tests.tiny_models import tiny_tokenizer, write_tiny_gguf, write_tiny_llama
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _own_store(tmp_path: Path, settings: Settings) -> None:
-    settings.PARLEY_HOME = tmp_path / "home"
-    settings.PARLEY_BLOBS = tmp_path / "home" / "blobs"
-    settings.PARLEY_STAGING = tmp_path / "home" / "staging"
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
-from pytest_django import Settings
 
 from inference.artifacts.source import ModelSource
 from inference.text.prompt import PromptBuilder
@@ -17,13 +16,6 @@ from registry.services.imports import version_import
 from tests.tiny_models import write_tiny_gguf
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def _own_store(tmp_path: Path, settings: Settings) -> None:
-    settings.PARLEY_HOME = tmp_path / "home"
-    settings.PARLEY_BLOBS = tmp_path / "home" / "blobs"
-    settings.PARLEY_STAGING = tmp_path / "home" / "staging"
 
 
 @pytest.fixture
