@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 from uuid import uuid4
@@ -19,6 +20,7 @@ from uuid import uuid4
 import msgspec
 
 import inference
+from inference.pooled_calls import PooledCalls
 from inference.protocol import (
     HEADER,
     MAX_FRAME_BYTES,
@@ -27,6 +29,8 @@ from inference.protocol import (
     EngineFrame,
     LoadFailed,
     Loading,
+    PooledFrame,
+    PooledReply,
     Ready,
     Shutdown,
     Stats,
@@ -79,6 +83,7 @@ class EngineProcess:
         self._load_failed = False
         self._stats: dict[int, Stats | None] = {}
         self._stats_keys = 0
+        self._pooled = PooledCalls()
         self._stopping = False
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
         self._stderr_reader = threading.Thread(target=self._copy_stderr, name="engine-stderr", daemon=True)
@@ -125,6 +130,20 @@ class EngineProcess:
     def submit(self, submit: Submit) -> None:
         """Send a request. Raises EngineLostError when the process is gone."""
         self._send(submit)
+
+    def pool(self, frame: PooledFrame) -> "Future[PooledReply]":
+        """Send an Embed or Score and return the future of its Embedded or Scored.
+
+        The future ends with RequestRejectedError, PoolingFailedError (`cancel` ends it so) or EngineLostError. Its
+        callbacks run on the reader thread. Raises EngineLostError when the process is gone already.
+        """
+        future = self._pooled.open(frame)
+        try:
+            self._send(frame)
+        except EngineLostError:
+            self._pooled.forget(frame.request_id)
+            raise
+        return future
 
     def cancel(self, request_id: str) -> None:
         """Ask for a request's end; nothing happens when it, or the engine, has ended already."""
@@ -209,6 +228,7 @@ class EngineProcess:
         with self._changed:
             self._lost = reason
             self._changed.notify_all()
+        self._pooled.fail_all(EngineLostError(reason))
         if not self._stopping:
             self._on_lost(reason)
 
@@ -222,6 +242,8 @@ class EngineProcess:
                 elif frame.request_key in self._stats:
                     self._stats[frame.request_key] = frame
                 self._changed.notify_all()
+            return
+        if self._pooled.settle(frame):
             return
         try:
             self._on_frame(frame)

@@ -1,8 +1,10 @@
 """The frames between an engine process and its client: msgpack over a Unix socket, each behind a 4-byte length.
 
 Frame on the wire: uint32 big-endian length, then one msgpack-encoded tagged struct. A frame over MAX_FRAME_BYTES
-ends the connection. Client to engine: Submit, Cancel, StatsRequest, Shutdown. Engine to client: Loading, then Ready
-or LoadFailed; after Ready one StepOutput a step, Rejected and Stats as answers.
+ends the connection. Client to engine: Submit, Embed, Score, Cancel, StatsRequest, Shutdown. Engine to client: Loading,
+then Ready or LoadFailed; after Ready one StepOutput a step, Rejected and Stats as answers. An engine that embeds or
+scores (Ready.kind) takes Embed and Score instead of Submit and answers each with one Embedded, Scored, PoolingFailed
+or Rejected.
 
 Indexes count output tokens from 1: the n-th output token of a request has index n. A resumed request (Submit with
 output_ids of length k) goes on with index k + 1.
@@ -13,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from inference.spec import SamplingParams
+from inference.spec import EngineKind, SamplingParams
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 HEADER = struct.Struct(">I")
@@ -21,6 +23,8 @@ HEADER = struct.Struct(">I")
 FinishReason = Literal["stop", "length", "cancelled", "failed"]
 RequestPhase = Literal["waiting", "prefill", "decoding"]
 LoadPhase = Literal["reading", "packing", "warming"]
+EmbeddingOutput = Literal["dense", "sparse", "multi_vector"]
+ScoreMethod = Literal["cross_encoder", "yes_no", "late_interaction", "cosine"]
 
 
 class Submit(msgspec.Struct, tag="submit", frozen=True, kw_only=True):
@@ -31,6 +35,42 @@ class Submit(msgspec.Struct, tag="submit", frozen=True, kw_only=True):
     params: SamplingParams
     output_ids: list[int] = []
     priority: int = 0  # lower runs first; 0 interactive, 1 background
+
+
+class Embed(msgspec.Struct, tag="embed", frozen=True, kw_only=True):
+    """Turn texts into vectors. The caller has tokenised them (inference.text.pooling), special tokens included.
+
+    inputs: token ids of each text, 1 to max_model_len each. outputs: what to return of each, without doubles.
+    dimensions: cut dense vectors to their first so many elements (for models that declare it) and normalise them again.
+    normalise: None does as the model's files say. prompt_tokens: how many of each input's first tokens are an
+    instruction that the model's pooling leaves out; 0 for models that pool over it too.
+    """
+
+    request_id: str
+    inputs: list[list[int]]
+    outputs: list[EmbeddingOutput] = ["dense"]
+    dimensions: int | None = None
+    normalise: bool | None = None
+    prompt_tokens: int = 0
+    priority: int = 0  # lower runs first
+
+
+class Score(msgspec.Struct, tag="score", frozen=True, kw_only=True):
+    """Score pairs of query and document. The caller has tokenised and truncated them (inference.text.pairs).
+
+    documents: for cross_encoder and yes_no the whole sequences, query and template included; for late_interaction and
+    cosine the documents alone. second_from: for cross_encoder, where each sequence's second segment starts (its token
+    types are 1 from there on); empty when all are 0. queries: for late_interaction and cosine, one query for all
+    documents or one for each. raw: the model's logit, without the activation that its files name.
+    """
+
+    request_id: str
+    method: ScoreMethod
+    documents: list[list[int]]
+    queries: list[list[int]] = []
+    second_from: list[int] = []
+    raw: bool = False
+    priority: int = 0
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
@@ -56,8 +96,16 @@ class Loading(msgspec.Struct, tag="loading", frozen=True, kw_only=True):
 
 
 class Ready(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
-    """The engine takes requests. Sizes in tokens, memory in bytes, time in seconds."""
+    """The engine takes requests. Sizes in tokens, memory in bytes, time in seconds.
 
+    An engine that embeds or scores has no blocks and no KV cache. outputs and embedding_size: what it embeds to;
+    methods: how it scores, the model's own way first.
+    """
+
+    kind: EngineKind = "chat"
+    outputs: list[EmbeddingOutput] = []
+    embedding_size: int = 0
+    methods: list[ScoreMethod] = []
     mode: str
     max_model_len: int
     max_num_seqs: int
@@ -74,7 +122,7 @@ class LoadFailed(msgspec.Struct, tag="load_failed", frozen=True):
 
 
 class Rejected(msgspec.Struct, tag="rejected", frozen=True, kw_only=True):
-    """A Submit that was not queued; nothing else will be said of that request."""
+    """A Submit, Embed or Score that was not queued; nothing else will be said of that request."""
 
     request_id: str
     reason: str
@@ -137,6 +185,49 @@ class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
     deltas: list[SequenceDelta]
 
 
+class Vectors(msgspec.Struct, frozen=True, kw_only=True):
+    """What one text became; the arrays are little-endian float32, those that were not asked for are empty.
+
+    dense: [size]. sparse_weights: [k], the lexical weight of each of the k token ids in sparse_ids. multi_vector:
+    [rows, multi_vector_size], one normalised row a token. tokens: how many the text has.
+    """
+
+    dense: bytes = b""
+    sparse_ids: list[int] = []
+    sparse_weights: bytes = b""
+    multi_vector: bytes = b""
+    multi_vector_size: int = 0
+    tokens: int = 0
+
+
+class Embedded(msgspec.Struct, tag="embedded", frozen=True, kw_only=True):
+    """The answer to an Embed: items in the order of its inputs. Seconds from arrival to first and to last batch."""
+
+    request_id: str
+    items: list[Vectors]
+    queue_s: float
+    total_s: float
+
+
+class Scored(msgspec.Struct, tag="scored", frozen=True, kw_only=True):
+    """The answer to a Score: little-endian float32 [documents], and how they were made. tokens: of each document."""
+
+    request_id: str
+    method: ScoreMethod
+    scores: bytes
+    tokens: list[int]
+    queue_s: float
+    total_s: float
+
+
+class PoolingFailed(msgspec.Struct, tag="pooling_failed", frozen=True, kw_only=True):
+    """An Embed or Score that was queued and ended without an answer: cancelled, or for the reason given."""
+
+    request_id: str
+    reason: str
+    cancelled: bool = False
+
+
 class Stats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
     """Requests and blocks now; steps, prompt tokens computed (not cached ones), output tokens, preemptions so far."""
 
@@ -153,8 +244,10 @@ class Stats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
     preemptions: int
 
 
-ClientFrame = Submit | Cancel | StatsRequest | Shutdown
-EngineFrame = Loading | Ready | LoadFailed | Rejected | StepOutput | Stats
+PooledFrame = Embed | Score
+PooledReply = Embedded | Scored
+ClientFrame = Submit | Embed | Score | Cancel | StatsRequest | Shutdown
+EngineFrame = Loading | Ready | LoadFailed | Rejected | StepOutput | Embedded | Scored | PoolingFailed | Stats
 
 _encoder = msgspec.msgpack.Encoder()
 _client_decoder = msgspec.msgpack.Decoder(ClientFrame)

@@ -7,11 +7,15 @@ from typing import Literal
 Mode = Literal["float32", "int8"]
 """A numeric recipe, fixed at load: `float32` is the reference, `int8` reads 8-bit weights with float32 activations."""
 
+EngineKind = Literal["chat", "embedding", "rerank"]
+
 ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "grammar"]
 
 CONSTRAINT_KINDS: tuple[ConstraintKind, ...] = ("json_schema", "json_object", "regex", "choice", "grammar")
 
 MODES: tuple[Mode, ...] = ("float32", "int8")
+
+ENGINE_KINDS: tuple[EngineKind, ...] = ("chat", "embedding", "rerank")
 
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 256
@@ -157,6 +161,7 @@ class EngineConfig:
     """What one engine process loads and the limits it runs under.
 
     model: a folder with config.json, tokenizer.json and safetensors, or one GGUF file.
+    kind: what the model is for; None takes what its files say (inference.encoders.kind).
     max_model_len: most tokens of prompt and reply together; None takes the model's own.
     max_num_seqs: most requests in one step. max_num_batched_tokens: the token budget of a step (decode and prefill).
     block_size: tokens in one KV block. kv_cache_bytes: None sizes the pool from the limits above, within free memory.
@@ -165,6 +170,7 @@ class EngineConfig:
     """
 
     model: str
+    kind: EngineKind | None = None
     mode: Mode = "int8"
     max_model_len: int | None = None
     max_num_seqs: int = 32
@@ -175,6 +181,7 @@ class EngineConfig:
     speculation: bool = True
 
     def __post_init__(self) -> None:
+        _require(self.kind is None or self.kind in ENGINE_KINDS, "kind", f"must be one of {', '.join(ENGINE_KINDS)}")
         _require(self.mode in MODES, "mode", f"must be one of {', '.join(MODES)}")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", "must be at least 2")
         _require(self.max_num_seqs >= 1, "max_num_seqs", "must be at least 1")
@@ -183,56 +190,3 @@ class EngineConfig:
         _require(self.block_size >= 1 and self.block_size & (self.block_size - 1) == 0, "block_size",
                  "must be a power of two")
         _require(self.threads >= 0, "threads", "must not be negative")
-
-
-RopeKind = Literal["default", "linear", "llama3"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RopeSpec:
-    """Rotary position embedding. Source: transformers' modeling_rope_utils for each kind."""
-
-    theta: float = 10_000.0
-    kind: RopeKind = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_max_position: int = 8192
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecoderSpec:
-    """The shape of a decoder, as config.json or GGUF metadata give it; sizes in elements, no torch needed to read it.
-
-    eos_token_ids: every id that ends a reply (generation_config first, then config).
-    """
-
-    family: str  # "llama"
-    vocab_size: int
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    max_position: int
-    rms_norm_eps: float
-    rope: RopeSpec
-    tie_word_embeddings: bool
-    attention_bias: bool = False
-    mlp_bias: bool = False
-    bos_token_id: int | None = None
-    eos_token_ids: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        for field in ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads",
-                      "head_dim", "max_position"):
-            value = getattr(self, field)
-            _require(isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**31, field,
-                     "must be a positive whole number")
-        _require(self.num_heads % self.num_kv_heads == 0, "num_heads", "must be a multiple of num_kv_heads")
-        _require(_finite(self.rms_norm_eps) and self.rms_norm_eps > 0, "rms_norm_eps", "must be positive")
-
-    def kv_bytes_per_token(self, element_bytes: int = 4) -> int:
-        """Bytes that one token holds in the KV cache: keys and values of every layer."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * element_bytes
