@@ -6,7 +6,7 @@ from inference.artifacts.errors import ArtifactError
 from inference.artifacts.gguf import can_dequantise
 from inference.artifacts.names import HEAD, expected_shapes
 from inference.artifacts.source import FLOAT_DTYPES, ModelSource, TensorInfo
-from inference.spec import DecoderSpec
+from inference.decoder_spec import DecoderSpec
 
 NOT_FLOATING = {"BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64"}
 LEGACY_BUFFER = ".rotary_emb.inv_freq"  # saved by old versions of transformers; computed from the config instead

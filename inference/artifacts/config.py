@@ -4,7 +4,8 @@ import math
 from typing import Any
 
 from inference.artifacts.errors import ArtifactError
-from inference.spec import DecoderSpec, RopeSpec, SpecError
+from inference.decoder_spec import DecoderSpec, RopeSpec
+from inference.spec import SpecError
 
 FAMILIES = ("llama",)
 MAX_LAYERS = 10_000
@@ -43,6 +44,7 @@ def decoder_spec_from_config(
             rope=_rope(config, file),
             tie_word_embeddings=_flag(config, "tie_word_embeddings", file),
             attention_bias=_flag(config, "attention_bias", file),
+            output_bias=_flag(config, "attention_bias", file),
             mlp_bias=_flag(config, "mlp_bias", file),
             bos_token_id=next(iter(_token_ids("bos_token_id", vocab, config, generation_config, file=file)), None),
             eos_token_ids=_token_ids("eos_token_id", vocab, config, generation_config, file=file),

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from inference.spec import DecoderSpec
+from inference.decoder_spec import DecoderSpec
 
 EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"

@@ -15,7 +15,7 @@ from inference.artifacts.gguf_config import config_from_gguf, generation_config_
 from inference.artifacts.jsonfile import read_object, read_object_if_present
 from inference.artifacts.names import ROPE_FACTORS, half_split_rows, hf_name, rotary_heads
 from inference.artifacts.safetensors import open_safetensors
-from inference.spec import DecoderSpec
+from inference.decoder_spec import DecoderSpec
 
 CONFIG_NAME = "config.json"
 GENERATION_CONFIG_NAME = "generation_config.json"

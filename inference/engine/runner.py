@@ -8,6 +8,7 @@ import numpy as np
 from numba.core import config as numba_config
 
 from inference.artifacts.source import ModelSource
+from inference.decoder_spec import DecoderSpec
 from inference.engine.batch import Float32, Int32, StepBatch
 from inference.kernels.linear import PANEL
 from inference.kernels.pool import Pool
@@ -18,7 +19,7 @@ from inference.layers.linear import padded
 from inference.models.decoder import ROW_CHUNK, Buffers, Shape, Weights, Work, item_rows, run_step
 from inference.models.loading import load_weights, weights_bytes
 from inference.protocol import LoadPhase
-from inference.spec import DecoderSpec, EngineConfig, SpecError
+from inference.spec import EngineConfig, SpecError
 
 OnProgress = Callable[[LoadPhase, int, int], None]
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from inference.decoder_spec import DecoderSpec
 from inference.kernels.attention import VALUE_LANES
 from inference.kernels.pool import Pool
 from inference.kernels.vector import LANES
-from inference.spec import DecoderSpec, EngineConfig, SpecError
+from inference.spec import EngineConfig, SpecError
 
 FREE_MEMORY_SHARE = 0.25
 """The part of free memory that a pool without a set size may take: other models and processes live here too."""

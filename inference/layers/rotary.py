@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from inference.spec import RopeSpec
+from inference.decoder_spec import RopeSpec
 
 Float32 = npt.NDArray[np.float32]
 

@@ -10,12 +10,13 @@ import numpy.typing as npt
 
 from inference.artifacts.errors import ArtifactError
 from inference.artifacts.source import ModelSource
+from inference.decoder_spec import DecoderSpec
 from inference.kernels.linear import PANEL, Packed
 from inference.layers.linear import fill, fill_bias, packed_bytes, packed_room, panels_for
 from inference.layers.rotary import rotary_tables
 from inference.models.decoder import Weights
 from inference.models.families import llama
-from inference.spec import DecoderSpec, Mode
+from inference.spec import Mode
 
 OnBytes = Callable[[int, int], None]
 

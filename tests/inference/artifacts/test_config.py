@@ -14,7 +14,7 @@ from inference.artifacts.config import decoder_spec_from_config
 from inference.artifacts.errors import ArtifactError
 from inference.artifacts.gguf_config import llama3_divisors
 from inference.artifacts.source import ModelSource
-from inference.spec import RopeSpec
+from inference.decoder_spec import RopeSpec
 from tests.tiny_models import tiny_config, write_tiny_gguf
 
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,

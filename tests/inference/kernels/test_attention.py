@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from inference.decoder_spec import DecoderSpec, RopeSpec
 from inference.kernels import twins
 from inference.kernels.attention import attend
 from inference.kernels.rowwise import write_kv
 from inference.layers.kv_pool import make_pool, padded_values
-from inference.spec import DecoderSpec, RopeSpec
 
 
 def _spec(head_dim: int) -> DecoderSpec:

@@ -8,8 +8,8 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
+from inference.decoder_spec import RopeSpec
 from inference.layers.rotary import rotary_tables
-from inference.spec import RopeSpec
 
 CASES: dict[str, tuple[RopeSpec, dict[str, Any]]] = {
     "default": (RopeSpec(theta=100_000.0), {"rope_type": "default", "rope_theta": 100_000.0}),
