@@ -48,7 +48,7 @@ class Embed(msgspec.Struct, tag="embed", frozen=True, kw_only=True):
 
     request_id: str
     inputs: list[list[int]]
-    outputs: list[EmbeddingOutput] = ["dense"]
+    outputs: list[EmbeddingOutput] = msgspec.field(default_factory=lambda: ["dense"])
     dimensions: int | None = None
     normalise: bool | None = None
     prompt_tokens: int = 0
