@@ -9,9 +9,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from django.db import transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
+from django.utils import timezone
 
+from webapp.accounts.models import Usage
+from webapp.accounts.services import usage_record
 from webapp.serving.models import Generation, GenerationState, Phase
 
 LEASE_SECONDS = 5
@@ -48,11 +52,26 @@ def generation_checkpoint(generation: Generation) -> bool:
 
 
 def generation_finish(generation: Generation, *, state: GenerationState, finish_reason: str, error: str = "") -> bool:
-    """Write the whole and end it; false when this attempt no longer holds it."""
+    """Write the whole, end it and note what it used; false when this attempt no longer holds it."""
     generation.state, generation.finish_reason, generation.error = state, finish_reason, error
     generation.phase, generation.lease_until = Phase.NONE, None
-    return _held(generation).update(state=state, finish_reason=finish_reason, error=error, lease_until=None,
-                                    ended_at=generation.ended_at or Now(), **_progress(generation)) == 1
+    with transaction.atomic():
+        ended = _held(generation).update(state=state, finish_reason=finish_reason, error=error, lease_until=None,
+                                         ended_at=generation.ended_at or Now(), **_progress(generation)) == 1
+        if ended:
+            usage_record([_usage(generation)])
+    return ended
+
+
+def _usage(generation: Generation) -> Usage:
+    """What a generation used. A request's prompt is counted once, whatever the number of its replies."""
+    counted = generation.counts_prompt
+    seconds = ((generation.ended_at or timezone.now()) - generation.created_at).total_seconds()
+    return Usage(
+        user_id=generation.owner_id, api_key_id=generation.api_key_id, version_id=generation.version_id,
+        model=str(generation.version), endpoint=generation.endpoint or "chat", request_id=generation.request_id,
+        prompt_tokens=generation.prompt_tokens if counted else 0, cached_tokens=generation.cached_tokens if counted else 0,
+        output_tokens=generation.output_count, seconds=max(0.0, seconds))
 
 
 def generation_release(generation: Generation, *, interrupted_by: str = "") -> bool:

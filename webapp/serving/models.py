@@ -39,6 +39,7 @@ class Generation(models.Model):
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="generations")
     version = models.ForeignKey("registry.Version", on_delete=models.PROTECT, related_name="+")
+    adapter = models.ForeignKey("registry.Version", null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     state = models.CharField(max_length=16, choices=GenerationState.choices, default=GenerationState.QUEUED)
     phase = models.CharField(max_length=16, choices=Phase.choices, default=Phase.NONE, blank=True)
     attempt = models.PositiveIntegerField(default=0)
@@ -65,6 +66,13 @@ class Generation(models.Model):
     first_token_at = models.DateTimeField(null=True, blank=True)
     ended_at = models.DateTimeField(null=True, blank=True)
     timings = models.JSONField(default=dict, blank=True, help_text="Seconds of each phase inside the engine.")
+
+    # Of what a program asked for; empty for the chat page's.
+    api_key = models.ForeignKey("accounts.ApiKey", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
+    endpoint = models.CharField(max_length=32, blank=True, help_text="chat.completions or completions.")
+    request_id = models.CharField(max_length=64, blank=True, db_index=True)
+    counts_prompt = models.BooleanField(default=True, help_text="Of the replies to one prompt, just one counts it.")
+    reply_to = models.CharField(max_length=64, blank=True, help_text="Redis channel on which somebody waits for it.")
 
     class Meta:
         ordering = ["-created_at"]

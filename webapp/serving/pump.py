@@ -18,7 +18,8 @@ from django.db import connections, transaction
 
 from inference.protocol import Rejected, SequenceDelta, StepOutput
 from webapp.serving.claims import generation_checkpoint, generation_finish, generation_release, stops_asked
-from webapp.serving.events import Delta, StepEvent, events_send, step_event
+from webapp.serving.events import StepEvent, events_send, step_event
+from webapp.serving.reply_channel import ReplyPart, replies_publish
 from webapp.serving.streams import streams_publish
 from webapp.serving.track import OutOfOrder, Track
 
@@ -168,12 +169,23 @@ class Pump:
         for track in pending:
             if track.pk in fenced:
                 self._lose(track)
-        self._send({track.request_id: track.take_delta() for track in self._tracks.values()})
+        self._reply()
+        self._send()
 
-    def _send(self, deltas: dict[str, Delta | None]) -> None:
+    def _reply(self) -> None:
+        """Tell whoever waits for a program's request: one message a waiting process."""
+        by_channel: dict[str, list[ReplyPart]] = {}
+        for track in self._tracks.values():
+            if (channel := track.generation.reply_to) and (part := track.take_reply()) is not None:
+                by_channel.setdefault(channel, []).append(part)
+        replies_publish(by_channel)
+
+    def _send(self) -> None:
         by_user: dict[object, StepEvent] = {}
         for track in self._tracks.values():
-            delta, view = deltas[track.request_id], track.take_view()
+            if track.generation.reply_to:
+                continue
+            delta, view = track.take_delta(), track.take_view()
             if delta is None and view is None:
                 continue
             event = by_user.setdefault(track.generation.owner_id, step_event(deltas=[], views=[]))
@@ -232,7 +244,8 @@ class Pump:
     def _forget_ended(self) -> None:
         """Send the last view of what is saved and sent, after all of its deltas."""
         for track in [track for track in self._tracks.values() if track.saved and track.closed]:
-            events_send([(track.generation.owner_id, step_event(deltas=[], views=[track.view()]))])
+            if not track.generation.reply_to:
+                events_send([(track.generation.owner_id, step_event(deltas=[], views=[track.view()]))])
             del self._tracks[track.request_id]
 
     # The end

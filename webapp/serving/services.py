@@ -3,11 +3,14 @@
 import dataclasses
 import logging
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from django.db import transaction
 from django.db.models.functions import Now
 
+from inference.choices import choice_seed
 from inference.spec import SamplingParams, SpecError
 from inference.text.chat_template import TemplateError
 from inference.text.prompt import PromptBuilder
@@ -16,6 +19,7 @@ from registry.loads import version_load
 from registry.models import Version
 from registry.selectors import version_folder
 from registry.services.deployments import deployment_ensure
+from webapp.accounts.models import ApiKey
 from webapp.serving.dispatch import generation_dispatch, node_wake, stop_announce
 from webapp.serving.errors import GenerationRefused, PromptTooLong, VersionUnavailable
 from webapp.serving.events import views_send_on_commit
@@ -26,6 +30,19 @@ logger = logging.getLogger(__name__)
 SEEDS = 2**63
 
 
+@dataclass(frozen=True, kw_only=True)
+class Origin:
+    """The program's request that a generation answers; all empty for the chat page's.
+
+    reply_to: the Redis channel on which somebody waits (serving.replies.ReplyHub.channel).
+    """
+
+    api_key: ApiKey | None = None
+    endpoint: str = ""
+    request_id: str = ""
+    reply_to: str = ""
+
+
 def generation_create(*, owner: Any, version: Version, messages: list[dict[str, str]],
                       sampling: dict[str, Any]) -> Generation:
     """Queue a reply to `messages` ({"role", "content"}), and have the version loaded if it isn't.
@@ -34,23 +51,48 @@ def generation_create(*, owner: Any, version: Version, messages: list[dict[str, 
     cut to the room that the prompt leaves. Raises GenerationRefused: PromptTooLong, VersionUnavailable, or code
     "template" or "sampling".
     """
+    return generations_create(owner=owner, version=version, prompts=[_prompt_ids(version, messages)],
+                              sampling=sampling)[0]
+
+
+def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[int]], sampling: dict[str, Any],
+                       n: int = 1, adapter: Version | None = None, origin: Origin = Origin()) -> list[Generation]:
+    """Queue n replies to each of these prompts (token ids): all of them or none, those of a prompt side by side.
+
+    Reply i of a prompt has the seed that inference.choices gives it. Raises GenerationRefused as generation_create does.
+    """
     load = version_load(version)
     if load.state == "failed":
         raise VersionUnavailable(version=str(version), reason=load.reason)
-    prompt_ids = _prompt_ids(version, messages)
     limit = load.limit or version.context_length
-    if len(prompt_ids) >= limit:
-        raise PromptTooLong(prompt_tokens=len(prompt_ids), limit=limit)
-    params = _sampling_params(sampling, room=limit - len(prompt_ids))
+    seed = sampling.get("seed")
+    seed = secrets.randbelow(SEEDS) if seed is None else seed
+    rows = []
+    for prompt_ids in prompts:
+        if len(prompt_ids) >= limit:
+            raise PromptTooLong(prompt_tokens=len(prompt_ids), limit=limit)
+        params = _sampling_params(sampling | {"seed": seed}, room=limit - len(prompt_ids))
+        for choice in range(n):
+            own = dataclasses.replace(params, seed=choice_seed(params.seed, choice))
+            rows.append(Generation(
+                owner=owner, version=version, adapter=adapter, prompt_ids=prompt_ids, prompt_tokens=len(prompt_ids),
+                params=dataclasses.asdict(own), counts_prompt=choice == 0, api_key=origin.api_key, endpoint=origin.endpoint,
+                request_id=origin.request_id, reply_to=origin.reply_to))
     with transaction.atomic():
         if not load.wanted:
             deployment_ensure(version=version)
             transaction.on_commit(node_wake)
-        generation = Generation.objects.create(owner=owner, version=version, prompt_ids=prompt_ids,
-                                               prompt_tokens=len(prompt_ids), params=dataclasses.asdict(params))
-        generation.refresh_from_db(fields=["created_at", "queued_at"])
-        transaction.on_commit(lambda: generation_dispatch(pk=generation.pk, version_pk=version.pk))
-    return generation
+        Generation.objects.bulk_create(rows)
+        if not origin.reply_to:  # a page shows when it was asked for
+            for row in rows:
+                row.refresh_from_db(fields=["created_at", "queued_at"])
+        transaction.on_commit(lambda: _dispatch(rows))
+    return rows
+
+
+def _dispatch(rows: list[Generation]) -> None:
+    for row in rows:
+        generation_dispatch(pk=row.pk, version_pk=row.version_id)
 
 
 def _prompt_ids(version: Version, messages: list[dict[str, str]]) -> list[int]:
@@ -64,7 +106,6 @@ def _prompt_ids(version: Version, messages: list[dict[str, str]]) -> list[int]:
 
 def _sampling_params(sampling: dict[str, Any], *, room: int) -> SamplingParams:
     fields = {name: value for name, value in sampling.items() if value is not None}
-    fields.setdefault("seed", secrets.randbelow(SEEDS))
     fields["stop"] = tuple(fields.get("stop", ()))
     fields["stop_token_ids"] = tuple(fields.get("stop_token_ids", ()))
     try:

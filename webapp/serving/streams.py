@@ -17,7 +17,7 @@ LIVE_SECONDS = 24 * 3600  # a stream outlives any reply
 ENDED_SECONDS = 600  # the row holds the whole by then; this is for readers who are catching up
 
 # Several streams in one call, so that a step costs one command. KEYS: stream, fence, stream, fence, …
-# ARGV: for each stream attempt, seconds to live, number of entries, then per entry index, token id, text, end.
+# ARGV: for each stream attempt, seconds to live, number of entries, then per entry index, token id, text, end, scores.
 # A fence above the attempt refuses all of its entries; an entry at or below the last one is a double, left out quietly:
 # a writer that lost its connection sends again what may have arrived. Returns 0 or 1 for each stream: refused, taken.
 _PUBLISH = """
@@ -29,9 +29,12 @@ for k = 1, #KEYS, 2 do
   if fence > attempt then
     taken[#taken + 1] = 0
   else
-    for i = a, a + 4 * (count - 1), 4 do
-      local added = redis.pcall('XADD', KEYS[k], ARGV[i] .. '-0',
-                                't', ARGV[i + 1], 's', ARGV[i + 2], 'a', attempt, 'f', ARGV[i + 3])
+    for i = a, a + 5 * (count - 1), 5 do
+      local entry = {'t', ARGV[i + 1], 's', ARGV[i + 2], 'a', attempt, 'f', ARGV[i + 3]}
+      if ARGV[i + 4] ~= '' then
+        entry[9], entry[10] = 'l', ARGV[i + 4]
+      end
+      local added = redis.pcall('XADD', KEYS[k], ARGV[i] .. '-0', unpack(entry))
       if type(added) == 'table' and added.err and not string.find(added.err, 'equal or smaller', 1, true) then
         return added
       end
@@ -41,7 +44,7 @@ for k = 1, #KEYS, 2 do
     redis.call('EXPIRE', KEYS[k + 1], ttl)
     taken[#taken + 1] = 1
   end
-  a = a + 4 * count
+  a = a + 5 * count
 end
 return taken
 """
@@ -55,12 +58,16 @@ return 1
 
 @dataclass(frozen=True, slots=True)
 class StreamEntry:
-    """One output token: its index (from 1), its id, the text that it added, and why the reply ended with it, if so."""
+    """One output token: its index (from 1), its id, the text that it added, and why the reply ended with it, if so.
+
+    logprobs: inference.protocol.TokenLogprobs as JSON, where the request asked for them. They live in the stream alone.
+    """
 
     index: int
     token_id: int
     text: str
     finish_reason: str = ""
+    logprobs: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +98,7 @@ def stream_client() -> redis.Redis:
 _async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.Redis] = weakref.WeakKeyDictionary()
 
 
-def _async_client() -> redis.asyncio.Redis:
+def async_client() -> redis.asyncio.Redis:
     """One client for each event loop: a connection belongs to the loop that opened it."""
     loop = asyncio.get_running_loop()
     client = _async_clients.get(loop)
@@ -116,7 +123,7 @@ def streams_publish(writes: Sequence[StreamWrite]) -> set[str]:
         keys += (stream_key(write.generation_id), fence_key(write.generation_id))
         args += (write.attempt, ENDED_SECONDS if write.ended else LIVE_SECONDS, len(write.entries))
         for entry in write.entries:
-            args += (entry.index, entry.token_id, entry.text, entry.finish_reason)
+            args += (entry.index, entry.token_id, entry.text, entry.finish_reason, entry.logprobs)
     taken = stream_client().register_script(_PUBLISH)(keys=keys, args=args)
     return {write.generation_id for write, ok in zip(writes, taken, strict=True) if not ok}
 
@@ -137,7 +144,7 @@ async def stream_read(generation_id: object, *, after: int) -> list[StreamEntry]
 
     A gap means that the stream lost entries which the row has. Raises redis.RedisError.
     """
-    found = await _async_client().xrange(stream_key(generation_id), min=f"{after + 1}-0")
+    found = await async_client().xrange(stream_key(generation_id), min=f"{after + 1}-0")
     return _unbroken(found, after=after)
 
 
@@ -147,5 +154,5 @@ def _unbroken(found: Any, *, after: int) -> list[StreamEntry]:
         index = int(entry_id.partition("-")[0])
         if index != after + len(entries) + 1:
             break
-        entries.append(StreamEntry(index, int(fields["t"]), fields["s"], fields.get("f", "")))
+        entries.append(StreamEntry(index, int(fields["t"]), fields["s"], fields.get("f", ""), fields.get("l", "")))
     return entries

@@ -5,9 +5,12 @@ import time
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from inference.protocol import FinishReason, SequenceDelta
 from webapp.serving.events import Delta
 from webapp.serving.models import Generation, GenerationState, Phase
+from webapp.serving.reply_channel import ReplyEnd, ReplyPart, reply_end
 from webapp.serving.selectors import generation_view
 from webapp.serving.streams import StreamEntry, StreamWrite
 
@@ -55,10 +58,12 @@ class Track:
             raise OutOfOrder(f"token {delta.index} came after token {row.output_count}")
         if delta.token_ids and row.first_token_at is None:
             row.first_token_at = self.now()
-        for offset, (token_id, text) in enumerate(zip(delta.token_ids, delta.texts, strict=True), start=1):
+        scores = delta.logprobs or [None] * len(delta.token_ids)
+        for offset, (token_id, text, score) in enumerate(zip(delta.token_ids, delta.texts, scores, strict=True), 1):
             last = row.output_count + offset == delta.index
             reason = delta.finish_reason or "" if last else ""
-            self.pending.append(StreamEntry(row.output_count + offset, token_id, text, reason))
+            logprobs = msgspec.json.encode(score).decode() if score is not None else ""
+            self.pending.append(StreamEntry(row.output_count + offset, token_id, text, reason, logprobs))
         row.output_ids.extend(delta.token_ids)
         row.output_count = delta.index
         row.text += "".join(delta.texts)
@@ -105,6 +110,18 @@ class Track:
         changed = bool(self.pending or self.tail)
         self.pending, self.tail = [], ""
         return {"generation": self.pk, "first": first, "last": count, "text": text} if changed else None
+
+    def take_reply(self) -> ReplyPart | None:
+        """What was pending, whole, for the one who waits for it; None when there is nothing new."""
+        entries, first_end = self.pending, self.ended is not None and not self.closed
+        if not entries and not first_end:
+            return None
+        part = ReplyPart(generation=self.pk, entries=entries, tail=self.tail, end=self.reply_end())
+        self.pending, self.tail, self.closed = [], "", self.ended is not None
+        return part
+
+    def reply_end(self) -> ReplyEnd | None:
+        return reply_end(self.generation, reason=self.ended, error=self.error) if self.ended is not None else None
 
     def take_view(self) -> dict[str, Any] | None:
         """Its view, when the phase or the prefill went on, or a second has passed; none once it ended."""
