@@ -1,0 +1,19 @@
+"""Says before loading whether a model fits a device, for how many requests, and how fast it can be; standard library only.
+
+`plan(config, device=…, …)` for any engine, `plan_cpu_engine` for Parley's own on the CPU, `read_model` for what lies on
+disk, and `python -m inference.planner PATH`.
+"""
+
+from inference.planner.architecture import describe, shape_from_config
+from inference.planner.cpu_engine import can_run as cpu_engine_can_run
+from inference.planner.device import DEVICES, Device, device_named, this_machine
+from inference.planner.layout import StoredWeights
+from inference.planner.planning import AdapterSlots, plan, plan_cpu_engine
+from inference.planner.reading import ModelOnDisk, read_model
+from inference.planner.result import Architecture, AttentionKind, Line, Plan
+
+__all__ = [
+    "DEVICES", "AdapterSlots", "Architecture", "AttentionKind", "Device", "Line", "ModelOnDisk", "Plan",
+    "StoredWeights", "cpu_engine_can_run", "describe", "device_named", "plan", "plan_cpu_engine", "read_model",
+    "shape_from_config", "this_machine",
+]

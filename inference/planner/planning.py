@@ -1,0 +1,201 @@
+"""The planner: a configuration and a wish in, a Plan out. Pure arithmetic, nothing is loaded or measured."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inference.planner.advice import reasons_against
+from inference.planner.architecture import attention_kind, describe, shape_from_config
+from inference.planner.cpu_engine import RUNTIME_BYTES, CpuEngineLayout
+from inference.planner.device import Device
+from inference.planner.layout import Layout, PlainLayout, StoredWeights
+from inference.planner.precision import KV_BYTES, Format, kv_format, weight_format
+from inference.planner.result import Line, Plan
+from inference.planner.shape import ModelShape
+from inference.planner.speed import Floors, flops_per_token
+from inference.spec import EngineConfig, SpecError
+
+DEFAULT_CONTEXT = 4096  # where a model doesn't say how far it goes
+DEFAULT_BATCHED_TOKENS = 2048
+MOST_REQUESTS = 1_000_000
+MOST_CONTEXT = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterSlots:
+    """Room for so many LoRA adapters at once, each of this rank over every matrix that isn't an expert's."""
+
+    slots: int
+    rank: int = 16
+    value_bytes: int = 2
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.slots <= 10_000 or not 1 <= self.rank <= 10_000:
+            raise SpecError("adapters", "slots must be 0 to 10,000 and rank 1 to 10,000")
+
+    def nbytes(self, shape: ModelShape) -> int:
+        return self.slots * self.rank * _ports(shape) * self.value_bytes
+
+
+def _ports(shape: ModelShape) -> int:
+    return sum(sum(mixer.ports for mixer in layer.mixers) + layer.mlp.ports for layer in shape.layers)
+
+
+def plan(
+    config: Mapping[str, Any], *, device: Device, context: int | None = None, concurrency: int = 1,
+    dtype: str | None = None, kv_dtype: str | None = None, tp: int = 1, adapters: AdapterSlots | None = None,
+    stored: StoredWeights | None = None, batched_tokens: int = DEFAULT_BATCHED_TOKENS,
+) -> Plan:
+    """Return the plan for a model on a device, for any engine that stores plain arrays.
+
+    config: as config.json has it. context: tokens of prompt and reply of each request; None takes the model's own.
+    concurrency: requests at once. dtype: of the weights; None takes what is stored, or what the config names. kv_dtype:
+    None takes 16 bits, or the config's type. tp: tensor-parallel ranks, each on such a device. stored: what the files'
+    headers say (inference.planner.files). Raises SpecError, naming the key or argument.
+    """
+    shape = shape_from_config(config)
+    known = weight_format(dtype or _own_format(shape))
+    layout = PlainLayout(shape, weights=known, kv_dtype=kv_format(kv_dtype or _own_kv(shape)), tp=tp,
+                         batched_tokens=batched_tokens, stored=stored if dtype is None else None)
+    return _planned(shape, layout, known, device, context=context, concurrency=concurrency, tp=tp, adapters=adapters,
+                    stored=stored, runtime=device.runtime_bytes)
+
+
+def plan_cpu_engine(
+    config: Mapping[str, Any], *, engine: EngineConfig, device: Device, threads: int, context: int | None = None,
+    concurrency: int | None = None, stored: StoredWeights | None = None,
+) -> Plan:
+    """Return the plan for Parley's own CPU engine with this configuration, as it really lies in memory.
+
+    context and concurrency: None takes the engine's max_model_len and max_num_seqs. See `cpu_engine.can_run`.
+    """
+    shape = shape_from_config(config)
+    layout = CpuEngineLayout(shape, mode=engine.mode, config=engine, threads=threads)
+    return _planned(shape, layout, weight_format(engine.mode), device, context=context or engine.max_model_len,
+                    concurrency=engine.max_num_seqs if concurrency is None else concurrency, tp=1, adapters=None,
+                    stored=stored, runtime=RUNTIME_BYTES)
+
+
+def _own_format(shape: ModelShape) -> str:
+    return shape.quantisation or shape.precision
+
+
+def _own_kv(shape: ModelShape) -> str:
+    return shape.precision if shape.precision in KV_BYTES else "bfloat16"
+
+
+class _Memory:
+    """The sum that has to fit, as a function of context and concurrency."""
+
+    def __init__(self, layout: Layout, adapter_bytes: int, runtime: int) -> None:
+        self.layout, self.adapter_bytes, self.runtime = layout, adapter_bytes, runtime
+
+    def total(self, context: int, concurrency: int) -> int:
+        layout = self.layout
+        return (layout.weights_bytes(context) + self.adapter_bytes + concurrency * layout.request_bytes(context)
+                + layout.activation_bytes(context, concurrency) + self.runtime)
+
+
+def largest(fits: Callable[[int], bool], most: int) -> int:
+    """Return the largest number up to most for which fits holds, 0 for none. fits must be monotone."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _planned(
+    shape: ModelShape, layout: Layout, known: Format, device: Device, *, context: int | None, concurrency: int, tp: int,
+    adapters: AdapterSlots | None, stored: StoredWeights | None, runtime: int,
+) -> Plan:
+    context = context if context is not None else shape.context or DEFAULT_CONTEXT
+    if not 1 <= context <= MOST_CONTEXT:
+        raise SpecError("context", "must be a positive number of tokens")
+    if not 1 <= concurrency <= MOST_REQUESTS:
+        raise SpecError("concurrency", f"must be 1 to {MOST_REQUESTS:,} requests")
+    memory = _Memory(layout, -(-adapters.nbytes(shape) // tp) if adapters else 0, runtime)
+    total = memory.total(context, concurrency)
+    most_context = shape.context or MOST_CONTEXT
+    max_concurrency = largest(lambda n: memory.total(context, n) <= device.memory_bytes, MOST_REQUESTS)
+    max_context = largest(lambda n: memory.total(n, concurrency) <= device.memory_bytes, most_context)
+    floors = Floors(shape, layout, device, weight_bits=known.bits, context=context, concurrency=concurrency, tp=tp)
+    parameters = stored.parameters if stored and stored.parameters else shape.total
+    fits = total <= device.memory_bytes
+    return Plan(
+        architecture=describe(shape), device=device.name, memory_bytes=device.memory_bytes, context=context,
+        concurrency=concurrency, tp=tp, dtype=layout.dtype, kv_dtype=layout.kv_dtype, parameters_total=parameters,
+        parameters_active=parameters - shape.unvisited, weights_bytes=layout.weights_bytes(context),
+        adapter_bytes=memory.adapter_bytes, attention=attention_kind(shape),
+        kv_bytes_per_token=layout.kv_bytes_per_token, kv_bytes_per_request=layout.request_bytes(context),
+        kv_bytes=concurrency * layout.request_bytes(context),
+        activation_bytes=layout.activation_bytes(context, concurrency), runtime_bytes=runtime, total_bytes=total,
+        fits=fits, max_concurrency=max_concurrency, max_context=max_context,
+        prefill_flops_per_token=flops_per_token(shape), decode_flops_per_token=flops_per_token(shape),
+        ttft_floor_s=floors.ttft_s, tpot_floor_s=floors.tpot_s,
+        lines=(*_parameter_lines(shape, parameters, stored),
+               *_memory_lines(shape, layout, memory, adapters, device, context, concurrency),
+               *_limit_lines(memory, device, context, concurrency, max_concurrency, max_context), *floors.lines()),
+        reasons=() if fits else reasons_against(
+            shape, device, total=total, weights=layout.weights_bytes(context), context=context,
+            concurrency=concurrency, max_concurrency=max_concurrency, max_context=max_context),
+        notes=(*shape.notes, *_context_note(shape, context)),
+    )
+
+
+def _context_note(shape: ModelShape, context: int) -> tuple[str, ...]:
+    if shape.context and context > shape.context:
+        return (f"The model itself goes to {shape.context:,} tokens; {context:,} were asked for.",)
+    return ()
+
+
+def _parameter_lines(shape: ModelShape, parameters: int, stored: StoredWeights | None) -> Iterator[Line]:
+    layers = shape.total - shape.embedding - shape.head - shape.positions - shape.other
+    head = f" + {shape.head:,} in the output matrix" if shape.head else ""
+    tied = " (also the output matrix)" if shape.tied and shape.kind == "decoder" else ""
+    if stored and stored.parameters:
+        yield Line("Parameters", "counted from the headers of the files, tied embeddings once", parameters,
+                   "parameters")
+    else:
+        yield Line("Parameters", f"{shape.embedding:,} in the embedding{tied}{head} + {layers:,} in {len(shape.layers)} "
+                   f"layers + {shape.positions + shape.other:,} others", parameters, "parameters")
+    mixtures = [layer.mlp for layer in shape.layers if layer.mlp.experts]
+    if mixtures:
+        first = mixtures[0]
+        yield Line("Active parameters", f"{parameters:,} − {len(mixtures)} layers × ({first.experts} − {first.active}) "
+                   f"experts × {first.expert:,}", parameters - shape.unvisited, "parameters")
+    else:
+        yield Line("Active parameters", "all", parameters, "parameters")
+
+
+def _memory_lines(shape: ModelShape, layout: Layout, memory: _Memory, adapters: AdapterSlots | None, device: Device,
+                  context: int, concurrency: int) -> Iterator[Line]:
+    yield from layout.weights_lines(context)
+    if adapters and adapters.slots:
+        yield Line("Adapters", f"{adapters.slots} slots × rank {adapters.rank} × {_ports(shape):,} inputs and outputs × "
+                   f"{adapters.value_bytes} bytes", memory.adapter_bytes, "bytes")
+    yield from layout.kv_lines(context)
+    request = layout.request_bytes(context)
+    yield Line("KV cache", f"{concurrency:,} requests × {request:,} bytes for {context:,} tokens each",
+               concurrency * request, "bytes")
+    yield Line("Activations", layout.activation_formula(context, concurrency),
+               layout.activation_bytes(context, concurrency), "bytes")
+    if memory.runtime:
+        yield Line("Runtime", "the process before it holds a model", memory.runtime, "bytes")
+    yield Line("Total", "weights + adapters + KV cache + activations + runtime", memory.total(context, concurrency),
+               "bytes")
+
+
+def _limit_lines(memory: _Memory, device: Device, context: int, concurrency: int, max_concurrency: int,
+                 max_context: int) -> Iterator[Line]:
+    yield Line("Memory", f"{device.name}" + (f": {device.source}" if device.source else ""), device.memory_bytes,
+               "bytes")
+    at = max(1, max_concurrency)
+    yield Line("Most requests", f"the most whose total is at most {device.memory_bytes:,} bytes, with {context:,} tokens "
+               f"each: {at:,} take {memory.total(context, at):,}", max_concurrency, "requests")
+    at = max(1, max_context)
+    yield Line("Longest context", f"the most tokens (up to the model's own limit) for {concurrency:,} requests: {at:,} "
+               f"take {memory.total(at, concurrency):,} bytes", max_context, "tokens")
