@@ -1,6 +1,7 @@
 """Turns text into token ids and back with a model's own tokenizer, without torch or transformers."""
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -73,6 +74,11 @@ class TextTokenizer:
         """Return the ids of text. Strings such as <|im_end|> in it become the control tokens that they name."""
         ids: list[int] = self.backend.encode(_well_formed(text), add_special_tokens=add_special_tokens).ids
         return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each text with the tokens that the model's own template adds; on several threads."""
+        encodings = self.backend.encode_batch_fast([_well_formed(text) for text in texts], add_special_tokens=True)
+        return [encoding.ids for encoding in encodings]
 
     def encode_plain(self, text: str) -> list[int]:
         """Return the ids of text in which no string is a control token: <|im_end|> is just its characters."""
