@@ -3,9 +3,11 @@
 import math
 
 from inference.artifacts.errors import ArtifactError
+from inference.artifacts.families import stored_tensors
 from inference.artifacts.gguf import can_dequantise
-from inference.artifacts.names import HEAD, expected_shapes
-from inference.artifacts.source import FLOAT_DTYPES, ModelSource, TensorInfo
+from inference.artifacts.names import HEAD
+from inference.artifacts.source import ModelSource
+from inference.artifacts.tensors import FLOAT_DTYPES, TensorInfo
 from inference.decoder_spec import DecoderSpec
 
 NOT_FLOATING = {"BOOL", "U8", "I8", "U16", "I16", "U32", "I32", "U64", "I64"}
@@ -17,7 +19,7 @@ def check_decoder_weights(source: ModelSource, spec: DecoderSpec) -> None:
 
     A copy of the tied head is allowed: it is not read.
     """
-    expected = expected_shapes(spec)
+    expected = {name: stored.shape for name, stored in stored_tensors(spec).items()}
     allowed = {HEAD: (spec.vocab_size, spec.hidden_size)} if spec.tie_word_embeddings else {}
     for name, shape in expected.items():
         if name not in source.tensors:
@@ -34,7 +36,7 @@ def check_decoder_weights(source: ModelSource, spec: DecoderSpec) -> None:
 def _check_tensor(info: TensorInfo, shape: tuple[int, ...]) -> None:
     if info.shape != shape:
         raise ArtifactError("weights", f"tensor {info.name!r} has the shape {list(info.shape)}, expected {list(shape)}")
-    if info.dtype not in FLOAT_DTYPES and not can_dequantise(info.dtype):
+    if info.dtype not in FLOAT_DTYPES and not info.quantised and not can_dequantise(info.dtype):
         raise ArtifactError("weights", f"tensor {info.name!r} is stored as {info.dtype}, which can't be read")
 
 

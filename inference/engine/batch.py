@@ -23,6 +23,8 @@ class StepBatch:
     context_lens: [sequences], tokens in the cache of each after this step, the new ones included.
     block_tables: [sequences, most blocks], unused entries -1.
     logit_rows: [logits], rows of the flat tokens whose next-token logits are wanted.
+    total_lens: [sequences], tokens known of each so far, those not yet in the cache included; guesses aren't counted.
+    None is context_lens.
     """
 
     token_ids: Int32
@@ -32,6 +34,7 @@ class StepBatch:
     context_lens: Int32
     block_tables: Int32
     logit_rows: Int32
+    total_lens: Int32 | None = None
 
 
 def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
@@ -61,6 +64,7 @@ def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
         block_tables=tables,
         logit_rows=np.array([logit_row for end, chunk in zip(query_starts[1:], chunks, strict=True)
                              for logit_row in range(end - chunk.num_logits, end)], dtype=np.int32),
+        total_lens=np.array([len(chunk.request.token_ids) for chunk in chunks], dtype=np.int32),
     )
 
 

@@ -3,13 +3,14 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba.core import config as numba_config
 
 from inference.artifacts.source import ModelSource
 from inference.decoder_spec import DecoderSpec
-from inference.engine.batch import Float32, Int32, StepBatch
+from inference.engine.batch import Float32, Int32, ModelRunner, StepBatch
 from inference.kernels.linear import PANEL
 from inference.kernels.pool import Pool
 from inference.kernels.team import SYNC_SLOTS
@@ -17,9 +18,12 @@ from inference.kernels.vector import LANES
 from inference.layers.kv_pool import count_blocks, make_pool, padded_values
 from inference.layers.linear import padded
 from inference.models.decoder import ROW_CHUNK, Buffers, Shape, Weights, Work, item_rows, run_step
-from inference.models.loading import load_weights, weights_bytes
+from inference.models.loading import OnBytes, load_weights, weights_bytes
 from inference.protocol import LoadPhase
 from inference.spec import EngineConfig, SpecError
+
+if TYPE_CHECKING:
+    from inference.engine.torch_runner import TorchRunner
 
 OnProgress = Callable[[LoadPhase, int, int], None]
 
@@ -135,7 +139,7 @@ class CpuRunner:
             raise ValueError(f"block_tables must be below {self.num_blocks}")
 
 
-def _warm_up(runner: CpuRunner) -> None:
+def _warm_up(runner: ModelRunner) -> None:
     """Run one token, so that every kernel is compiled or read from the cache on disk."""
     zero = np.zeros(1, np.int32)
     runner.forward(
@@ -146,9 +150,10 @@ def _warm_up(runner: CpuRunner) -> None:
     )
 
 
-def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> CpuRunner:
+def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> "CpuRunner | TorchRunner":
     """Load the model of a config and return it, ready to run at full speed.
 
+    The llama shape runs on this module's fast path, every other decoder on TorchRunner.
     on_progress(phase, done, total): in bytes of the checkpoint, for `warming` in kernels.
     Raises ArtifactError or SpecError with the reason when the model or the limits can't be served.
     """
@@ -163,14 +168,28 @@ def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> CpuRunner:
         with report_lock:
             on_progress("packing", done, total)
 
+    limits: dict[str, Any] = {"max_model_len": max_model_len, "threads": threads, "on_bytes": on_bytes}
+    runner: CpuRunner | TorchRunner
+    if spec.is_plain:
+        runner = _load_cpu_runner(source, spec, config, **limits)
+    else:
+        from inference.engine.torch_runner import load_torch_runner  # torch takes seconds to import
+
+        runner = load_torch_runner(source, spec, config, **limits)
+    on_progress("warming", 0, 1)
+    _warm_up(runner)
+    on_progress("warming", 1, 1)
+    return runner
+
+
+def _load_cpu_runner(
+    source: ModelSource, spec: DecoderSpec, config: EngineConfig, *, max_model_len: int, threads: int,
+    on_bytes: OnBytes,
+) -> CpuRunner:  # fmt: skip
     weights = load_weights(
         source, spec, mode=config.mode, positions=max_model_len, threads=threads, on_bytes=on_bytes
     )
     num_blocks = count_blocks(config, spec, max_model_len)
     pool = make_pool(spec, num_blocks=num_blocks, block_size=config.block_size)
     buffers = _make_buffers(spec, config, max_model_len=max_model_len, threads=threads)
-    runner = CpuRunner(spec, weights, pool, buffers, max_model_len=max_model_len, threads=threads)
-    on_progress("warming", 0, 1)
-    _warm_up(runner)
-    on_progress("warming", 1, 1)
-    return runner
+    return CpuRunner(spec, weights, pool, buffers, max_model_len=max_model_len, threads=threads)

@@ -55,7 +55,11 @@ def count_blocks(config: EngineConfig, spec: DecoderSpec, max_model_len: int) ->
     """
     if config.block_size % LANES:
         raise SpecError("block_size", f"must be a multiple of {LANES} on the CPU")
-    size = block_bytes(spec, config.block_size)
+    return blocks_that_fit(config, block_bytes(spec, config.block_size), max_model_len)
+
+
+def blocks_that_fit(config: EngineConfig, size: int, max_model_len: int) -> int:
+    """Return how many blocks of `size` bytes the pool gets, as `count_blocks` says. Raises SpecError."""
     if config.kv_cache_bytes is not None:
         blocks = config.kv_cache_bytes // size
     else:

@@ -6,16 +6,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from inference.artifacts.errors import ArtifactError
+from inference.artifacts.checkpoint import Checkpoint
 from inference.artifacts.source import ModelSource
 from inference.decoder_spec import DecoderSpec
 from inference.kernels.linear import PANEL, Packed
 from inference.layers.linear import fill, fill_bias, packed_bytes, packed_room, panels_for
 from inference.layers.rotary import rotary_tables
 from inference.models.decoder import Weights
-from inference.models.families import llama
 from inference.spec import Mode
 
 OnBytes = Callable[[int, int], None]
@@ -23,10 +21,9 @@ OnBytes = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class _Projection:
-    """One linear layer of the checkpoint and where its rows go."""
+    """One linear layer of the decoder and where its rows go."""
 
-    name: str  # without .weight
-    shape: tuple[int, int]
+    part: str  # without .weight
     room: Packed
     layer: int = 0
     first_output: int = 0
@@ -52,50 +49,34 @@ def _rooms(spec: DecoderSpec, mode: Mode) -> dict[str, Packed]:
 
 
 def _layer_projections(spec: DecoderSpec, rooms: dict[str, Packed], layer: int) -> Iterator[_Projection]:
-    names = llama.layer_names(layer)
-    hidden, inner = spec.hidden_size, spec.intermediate_size
+    start = f"layers.{layer}"
     queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     qkv, gate_up = rooms["qkv"], rooms["gate_up"]
-    yield _Projection(name=names.query, shape=(queries, hidden), room=qkv, layer=layer)
-    yield _Projection(name=names.key, shape=(keys, hidden), room=qkv, layer=layer, first_output=queries)
-    yield _Projection(name=names.value, shape=(keys, hidden), room=qkv, layer=layer, first_output=queries + keys)
-    yield _Projection(name=names.output, shape=(hidden, queries), room=rooms["output"], layer=layer)
-    yield _Projection(name=names.gate, shape=(inner, hidden), room=gate_up, layer=layer, step=2)
-    yield _Projection(name=names.up, shape=(inner, hidden), room=gate_up, layer=layer, first_output=PANEL, step=2)
-    yield _Projection(name=names.down, shape=(hidden, inner), room=rooms["down"], layer=layer)
+    yield _Projection(part=f"{start}.q", room=qkv, layer=layer)
+    yield _Projection(part=f"{start}.k", room=qkv, layer=layer, first_output=queries)
+    yield _Projection(part=f"{start}.v", room=qkv, layer=layer, first_output=queries + keys)
+    yield _Projection(part=f"{start}.o", room=rooms["output"], layer=layer)
+    yield _Projection(part=f"{start}.gate", room=gate_up, layer=layer, step=2)
+    yield _Projection(part=f"{start}.up", room=gate_up, layer=layer, first_output=PANEL, step=2)
+    yield _Projection(part=f"{start}.down", room=rooms["down"], layer=layer)
 
 
 def _projections(spec: DecoderSpec, rooms: dict[str, Packed]) -> Iterator[_Projection]:
-    table = (spec.vocab_size, spec.hidden_size)
-    yield _Projection(name=llama.EMBEDDING.removesuffix(".weight"), shape=table, room=rooms["embedding"])
+    yield _Projection(part="embedding", room=rooms["embedding"])
     if not spec.tie_word_embeddings:
-        yield _Projection(name=llama.HEAD, shape=table, room=rooms["head"])
+        yield _Projection(part="head", room=rooms["head"])
     for layer in range(spec.num_layers):
         yield from _layer_projections(spec, rooms, layer)
 
 
-def _check(source: ModelSource, name: str, shape: tuple[int, ...]) -> None:
-    info = source.tensors.get(name)
-    if info is None:
-        raise ArtifactError(name, "this tensor is missing from the checkpoint")
-    if tuple(info.shape) != shape:
-        raise ArtifactError(name, f"has the shape {list(info.shape)}; the configuration makes it {list(shape)}")
-
-
-def _vector(source: ModelSource, name: str, size: int) -> npt.NDArray[np.float32]:
-    _check(source, name, (size,))
-    return source.read_float32(name)
-
-
-def _pack(source: ModelSource, projection: _Projection) -> int:
+def _pack(checkpoint: Checkpoint, projection: _Projection) -> int:
     """Read, quantise and store one projection; return the bytes that it takes in the checkpoint."""
     at = {"first_output": projection.first_output, "step": projection.step}
-    name = f"{projection.name}.weight"
-    fill(projection.room, projection.layer, source.read_float32(name), **at)
-    bias = f"{projection.name}.bias"
-    if bias in source.tensors:
-        fill_bias(projection.room, projection.layer, _vector(source, bias, projection.shape[0]), **at)
-    return source.tensors[name].nbytes
+    weight, bias = f"{projection.part}.weight", f"{projection.part}.bias"
+    fill(projection.room, projection.layer, checkpoint.read(weight), **at)
+    if bias in checkpoint:
+        fill_bias(projection.room, projection.layer, checkpoint.read(bias), **at)
+    return checkpoint.part_nbytes(weight)
 
 
 def load_weights(
@@ -103,33 +84,32 @@ def load_weights(
 ) -> Weights:
     """Return the packed weights, with rotary tables for that many positions.
 
-    on_bytes(done, total) counts the checkpoint's bytes. Raises ArtifactError naming a missing or misshapen tensor.
+    on_bytes(done, total) counts the checkpoint's bytes. Raises ArtifactError naming a missing, extra or misshapen
+    tensor.
     """
+    checkpoint = Checkpoint(source, spec)
     rooms = _rooms(spec, mode)
     projections = list(_projections(spec, rooms))
-    for projection in projections:
-        _check(source, f"{projection.name}.weight", projection.shape)
-    total = sum(source.tensors[f"{projection.name}.weight"].nbytes for projection in projections)
+    total = sum(checkpoint.part_nbytes(f"{projection.part}.weight") for projection in projections)
     done, lock = 0, threading.Lock()
 
     def pack(projection: _Projection) -> None:
         nonlocal done
-        size = _pack(source, projection)
+        size = _pack(checkpoint, projection)
         with lock:
             done += size
             on_bytes(done, total)
 
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(pack, projections))
-    names = [llama.layer_names(layer) for layer in range(spec.num_layers)]
-    hidden = spec.hidden_size
+    norms = {kind: np.stack([checkpoint.read(f"layers.{layer}.{kind}.weight") for layer in range(spec.num_layers)])
+             for kind in ("attention_norm", "mlp_norm")}
     cosine, sine = rotary_tables(spec.rope, spec.head_dim, positions)
     return Weights(
         embedding=rooms["embedding"], head=rooms.get("head", rooms["embedding"]),
         qkv=rooms["qkv"], output=rooms["output"], gate_up=rooms["gate_up"], down=rooms["down"],
-        attention_norm=np.stack([_vector(source, name.attention_norm, hidden) for name in names]),
-        mlp_norm=np.stack([_vector(source, name.mlp_norm, hidden) for name in names]),
-        final_norm=np.array(_vector(source, llama.FINAL_NORM, hidden)), cosine=cosine, sine=sine,
+        attention_norm=norms["attention_norm"], mlp_norm=norms["mlp_norm"],
+        final_norm=np.array(checkpoint.read("final_norm.weight")), cosine=cosine, sine=sine,
     )  # fmt: skip
 
 

@@ -1,0 +1,46 @@
+"""The decoder's parts in a model's weights, whatever its family calls them and however it fuses them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.artifacts.check import check_decoder_weights
+from inference.artifacts.families import stored_tensors
+from inference.artifacts.source import ModelSource
+from inference.decoder_spec import DecoderSpec
+
+
+class Checkpoint:
+    """Reads parts (inference.artifacts.parts: "layers.0.q.weight") out of a source whose tensors have been checked.
+
+    Raises ArtifactError when a tensor is missing, extra, misshapen or of a type that can't be read.
+    """
+
+    def __init__(self, source: ModelSource, spec: DecoderSpec) -> None:
+        check_decoder_weights(source, spec)
+        self.spec = spec
+        self._source = source
+        self._places: dict[str, tuple[str, int, int]] = {}  # part → stored name, first row, rows
+        for name, stored in stored_tensors(spec).items():
+            row = 0
+            for part, rows in stored.holds:
+                self._places[part] = (name, row, rows)
+                row += rows
+
+    def __contains__(self, part: str) -> bool:
+        return part in self._places
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all parts as they are stored."""
+        return sum(self._source.tensors[name].nbytes for name in {name for name, _, _ in self._places.values()})
+
+    def part_nbytes(self, part: str) -> int:
+        """Return the bytes that a part takes as it is stored, about."""
+        name, _, rows = self._places[part]
+        info = self._source.tensors[name]
+        return info.nbytes * rows // max(1, info.shape[0])
+
+    def read(self, part: str) -> npt.NDArray[np.float32]:
+        """Return the values of a part, dequantised."""
+        name, first, rows = self._places[part]
+        return self._source.read_float32(name)[first : first + rows]

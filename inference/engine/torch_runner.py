@@ -1,0 +1,116 @@
+"""Runs any decoder spec in torch: the ModelRunner for what the CPU's fast path is not made for, and for CUDA."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numba import set_num_threads
+from torch import Tensor
+
+from inference.artifacts.checkpoint import Checkpoint
+from inference.artifacts.source import ModelSource
+from inference.decoder_spec import DecoderSpec
+from inference.engine.batch import Float32, Int32, StepBatch
+from inference.layers.kv_pool import blocks_that_fit
+from inference.layers.rope_tables import RopeTables
+from inference.layers.step import LayerCache, StepTensors
+from inference.layers.weights import OnBytes, WeightLoader
+from inference.models.torch_decoder import TorchDecoder
+from inference.spec import EngineConfig
+
+CPU = torch.device("cpu")
+
+
+@contextmanager
+def single_threaded(threads: int) -> Iterator[None]:
+    """Run torch's own kernels on one thread, so that how they split rows never depends on the batch; numba's on all."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_caches(spec: DecoderSpec, *, num_blocks: int, block_size: int, device: torch.device,
+                dtype: torch.dtype) -> list[LayerCache]:
+    """Return each layer's part of a pool of that many blocks; on the CPU memory is taken as blocks are written."""
+    shape, (key_dim, value_dim) = (num_blocks, block_size, spec.cache_heads), spec.cache_dims
+    return [LayerCache(torch.empty(*shape, key_dim, device=device, dtype=dtype),
+                       torch.empty(*shape, value_dim, device=device, dtype=dtype)) for _ in range(spec.num_layers)]
+
+
+class TorchRunner:
+    """A decoder in torch with its paged pool. One thread calls it.
+
+    spec, max_model_len: what was loaded and how far its context goes. weights_bytes, kv_cache_bytes: memory, in bytes.
+    threads: of the CPU's kernels.
+    """
+
+    def __init__(
+        self, decoder: TorchDecoder, caches: list[LayerCache], tables: RopeTables, *, max_model_len: int,
+        weights_bytes: int, threads: int,
+    ) -> None:  # fmt: skip
+        keys = caches[0].keys
+        self.spec = decoder.spec
+        self.max_model_len = max_model_len
+        self.vocab_size = decoder.spec.vocab_size
+        self.num_blocks, self.block_size = keys.shape[:2]
+        self.weights_bytes = weights_bytes + tables.nbytes
+        self.kv_cache_bytes = sum(part.nbytes for cache in caches for part in cache)
+        self._decoder, self._caches, self._tables = decoder, caches, tables
+        self._device, self._threads = keys.device, threads
+
+    @torch.inference_mode()
+    def forward(self, batch: StepBatch) -> Float32:
+        """Run one step; see ModelRunner. Raises ValueError when an index of the batch is out of range."""
+        check_batch(batch, vocab_size=self.vocab_size, positions=self.max_model_len, num_blocks=self.num_blocks,
+                    block_size=self.block_size)
+        with single_threaded(self._threads):
+            step = self._step(batch)
+            logits = self._decoder(step, self._caches, self._tensor(batch.logit_rows))
+            result: Float32 = logits.cpu().numpy()
+            return result
+
+    def _tensor(self, values: Int32, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device, dtype)
+
+    def _step(self, batch: StepBatch) -> StepTensors:
+        counts = np.diff(batch.query_starts)
+        sequence_of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        totals = batch.context_lens if batch.total_lens is None else batch.total_lens
+        positions = self._tensor(batch.positions)
+        return StepTensors(
+            token_ids=self._tensor(batch.token_ids), positions=positions, slots=self._tensor(batch.slots),
+            sequence_of=self._tensor(sequence_of), query_starts=self._tensor(batch.query_starts, torch.int32),
+            context_lens=self._tensor(batch.context_lens, torch.int32),
+            block_tables=self._tensor(np.maximum(batch.block_tables, 0), torch.int32),
+            rotary=self._tables.of(positions, self._tensor(totals[sequence_of])),
+            max_query=int(counts.max()), max_context=int(batch.context_lens.max()),
+        )  # fmt: skip
+
+
+def check_batch(batch: StepBatch, *, vocab_size: int, positions: int, num_blocks: int, block_size: int) -> None:
+    """Refuse a batch with an index out of range: kernels don't check bounds. Raises ValueError."""
+    for name, values, end in (
+        ("token_ids", batch.token_ids, vocab_size), ("positions", batch.positions, positions),
+        ("slots", batch.slots, num_blocks * block_size), ("logit_rows", batch.logit_rows, len(batch.token_ids)),
+    ):  # fmt: skip
+        if len(values) and (values.min() < 0 or values.max() >= end):
+            raise ValueError(f"{name} must be between 0 and {end - 1}")
+    if batch.block_tables.max(initial=0) >= num_blocks:
+        raise ValueError(f"block_tables must be below {num_blocks}")
+
+
+def load_torch_runner(
+    source: ModelSource, spec: DecoderSpec, config: EngineConfig, *, max_model_len: int, threads: int, on_bytes: OnBytes
+) -> TorchRunner:
+    """Return a runner of the source's weights. Raises ArtifactError or SpecError when it can't be served."""
+    load = WeightLoader(Checkpoint(source, spec), device=CPU, dtype=torch.float32, mode=config.mode, on_bytes=on_bytes)
+    decoder = TorchDecoder(spec, load)
+    num_blocks = blocks_that_fit(config, spec.kv_bytes_per_token(4) * config.block_size, max_model_len)
+    caches = make_caches(spec, num_blocks=num_blocks, block_size=config.block_size, device=CPU, dtype=torch.float32)
+    tables = RopeTables(spec, max_model_len, CPU)
+    return TorchRunner(decoder, caches, tables, max_model_len=max_model_len, weights_bytes=load.nbytes, threads=threads)
