@@ -1,4 +1,4 @@
-"""Says before loading whether a model fits a device, for how many requests, and how fast it can be; standard library only.
+"""Says before loading whether a model fits a device, for how many requests, and how fast; standard library only.
 
 `plan(config, device=…, …)` for any engine, `plan_cpu_engine` for Parley's own on the CPU, `read_model` for what lies on
 disk, and `python -m inference.planner PATH`.

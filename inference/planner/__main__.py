@@ -27,7 +27,7 @@ from inference.spec import MODES, EngineConfig, SpecError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the plan; returns 0 when the model fits, 1 when it doesn't, 2 when there is no plan."""
+    """Print the plan; returns 0, also when the model doesn't fit, and 2 when there is no plan."""
     options = _parser().parse_args(arguments)
     try:
         made = _plan(options, read_model(Path(options.path)))
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 2
     print(json.dumps(made.to_dict(), indent=2, ensure_ascii=False) if options.json else _table(made))
-    return 0 if made.fits else 1
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,8 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", help="of the weights (as stored, or as the config says)")
     parser.add_argument("--kv-dtype", help="of keys and values (the config's 16-bit type)")
     names = [device.name for device in DEVICES.values()]
-    parser.add_argument("--device", help=f"one of {', '.join(names)}; or cpu: this machine, with Parley's own CPU engine "
-                                         "where it runs the model (--dtype int8 or float32)")
+    parser.add_argument("--device", help=f"one of {', '.join(names)}; or cpu: this machine, with Parley's own "
+                                         "CPU engine where it runs the model (--dtype int8 or float32)")
     parser.add_argument("--memory", type=_number, metavar="BYTES", help="of a device that isn't known here")
     parser.add_argument("--bandwidth", type=_number, metavar="B", help="its memory's bytes/s")
     parser.add_argument("--flops", type=_number, metavar="F", help="its FLOP/s")
@@ -83,7 +83,8 @@ def _plan(options: argparse.Namespace, model: ModelOnDisk) -> Plan:
     device = _device(options)
     on_cpu = bool(options.device) and device.kind == "cpu" and options.dtype in (None, *MODES) and options.tp == 1
     if on_cpu and cpu_engine_can_run(shape_from_config(model.config)):
-        engine = EngineConfig(model=options.path, mode=options.dtype or "int8", max_num_seqs=max(1, options.concurrency),
+        engine = EngineConfig(model=options.path, mode=options.dtype or "int8",
+                              max_num_seqs=max(1, options.concurrency),
                               max_num_batched_tokens=max(256, options.concurrency))
         return plan_cpu_engine(model.config, engine=engine, device=device, threads=os.cpu_count() or 1,
                                context=options.context, concurrency=options.concurrency, stored=model.stored)

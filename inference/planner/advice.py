@@ -24,7 +24,8 @@ def reasons_against(
 ) -> tuple[str, ...]:
     """Return what is missing, then each change that alone would make the model fit."""
     memory = device.memory_bytes
-    reasons = [f"It needs {amount(total)} and {device.name} has {amount(memory)}: {amount(total - memory)} are missing."]
+    reasons = [f"It needs {amount(total)} and {device.name} has {amount(memory)}: "
+               f"{amount(total - memory)} are missing."]
     if 0 < max_concurrency < concurrency:
         reasons.append(f"With {max_concurrency:,} requests at once instead of {concurrency:,} it fits.")
     if 0 < max_context < context:

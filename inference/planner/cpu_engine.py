@@ -69,8 +69,8 @@ class CpuEngineLayout:
     def weights_lines(self, context: int) -> Iterator[Line]:
         values = sum(layers * outputs * inputs for layers, outputs, inputs in self._packed().values())
         rows = sum(layers * outputs for layers, outputs, _ in self._packed().values())
-        yield Line("Matrices", f"{values:,} values in panels of {PANEL} outputs × {self._weight} bytes + {rows:,} rows × "
-                   f"{2 * FLOAT} bytes of scale and bias", values * self._weight + rows * 2 * FLOAT, "bytes")
+        yield Line("Matrices", f"{values:,} values in panels of {PANEL} outputs × {self._weight} bytes + "
+                   f"{rows:,} rows × {2 * FLOAT} bytes of scale and bias", values * self._weight + rows * 2 * FLOAT, "bytes")
         yield Line("Norms and rotary tables",
                    f"({2 * len(self.shape.layers) + 1} norms × {self.shape.hidden:,} + {context:,} positions × "
                    f"{self.shape.head_dim}) × {FLOAT} bytes", self._tables(context), "bytes")
@@ -84,8 +84,8 @@ class CpuEngineLayout:
     def kv_lines(self, context: int) -> Iterator[Line]:
         shape, block = self.shape, self._config.block_size
         yield Line("KV cache of a token",
-                   f"{len(shape.layers)} layers × {shape.kv_heads} KV heads × ({shape.head_dim} of a key + {self._value} "
-                   f"of a value) × {FLOAT} bytes (float32)", self.kv_bytes_per_token, "bytes")
+                   f"{len(shape.layers)} layers × {shape.kv_heads} KV heads × ({shape.head_dim} of a key + "
+                   f"{self._value} of a value) × {FLOAT} bytes (float32)", self.kv_bytes_per_token, "bytes")
         yield Line("KV blocks of a request", f"⌈{context:,} / {block}⌉ blocks × {block} tokens × "
                    f"{self.kv_bytes_per_token:,} bytes", self.request_bytes(context), "bytes")
 

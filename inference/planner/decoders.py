@@ -1,4 +1,4 @@
-"""Shapes of decoders with attention in every layer: what their families have in common, and a row for each that differs.
+"""Shapes of decoders with attention in every layer: what all have in common, and a row for each family.
 
 Sources: the modeling files of transformers, with whose parameter counts the tests compare every family named here.
 """

@@ -155,7 +155,7 @@ def _config(metadata: dict[str, Any], table: dict[str, Any], file: str) -> dict[
 
 
 def _latent(metadata: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """Return the sizes of latent attention, whose keys GGUF describes whole, or (…_mla) as they are without absorption."""
+    """Return the sizes of latent attention; GGUF has them with the projections absorbed, and (…_mla) without."""
     def field(name: str) -> int:
         value = metadata.get(f"{architecture}.{name}")
         return value if isinstance(value, int) else 0

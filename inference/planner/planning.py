@@ -160,8 +160,8 @@ def _parameter_lines(shape: ModelShape, parameters: int, stored: StoredWeights |
         yield Line("Parameters", "counted from the headers of the files, tied embeddings once", parameters,
                    "parameters")
     else:
-        yield Line("Parameters", f"{shape.embedding:,} in the embedding{tied}{head} + {layers:,} in {len(shape.layers)} "
-                   f"layers + {shape.positions + shape.other:,} others", parameters, "parameters")
+        yield Line("Parameters", f"{shape.embedding:,} in the embedding{tied}{head} + {layers:,} in "
+                   f"{len(shape.layers)} layers + {shape.positions + shape.other:,} others", parameters, "parameters")
     mixtures = [layer.mlp for layer in shape.layers if layer.mlp.experts]
     if mixtures:
         first = mixtures[0]
@@ -175,8 +175,8 @@ def _memory_lines(shape: ModelShape, layout: Layout, memory: _Memory, adapters: 
                   context: int, concurrency: int) -> Iterator[Line]:
     yield from layout.weights_lines(context)
     if adapters and adapters.slots:
-        yield Line("Adapters", f"{adapters.slots} slots × rank {adapters.rank} × {_ports(shape):,} inputs and outputs × "
-                   f"{adapters.value_bytes} bytes", memory.adapter_bytes, "bytes")
+        yield Line("Adapters", f"{adapters.slots} slots × rank {adapters.rank} × {_ports(shape):,} inputs and "
+                   f"outputs × {adapters.value_bytes} bytes", memory.adapter_bytes, "bytes")
     yield from layout.kv_lines(context)
     request = layout.request_bytes(context)
     yield Line("KV cache", f"{concurrency:,} requests × {request:,} bytes for {context:,} tokens each",
@@ -194,8 +194,8 @@ def _limit_lines(memory: _Memory, device: Device, context: int, concurrency: int
     yield Line("Memory", f"{device.name}" + (f": {device.source}" if device.source else ""), device.memory_bytes,
                "bytes")
     at = max(1, max_concurrency)
-    yield Line("Most requests", f"the most whose total is at most {device.memory_bytes:,} bytes, with {context:,} tokens "
-               f"each: {at:,} take {memory.total(context, at):,}", max_concurrency, "requests")
+    yield Line("Most requests", f"the most whose total is at most {device.memory_bytes:,} bytes, with {context:,} "
+               f"tokens each: {at:,} take {memory.total(context, at):,}", max_concurrency, "requests")
     at = max(1, max_context)
     yield Line("Longest context", f"the most tokens (up to the model's own limit) for {concurrency:,} requests: {at:,} "
                f"take {memory.total(at, concurrency):,} bytes", max_context, "tokens")

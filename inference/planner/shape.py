@@ -1,4 +1,4 @@
-"""The shape of a model as a planner needs it: parameters by what becomes of them, and what each layer keeps per token."""
+"""The shape of a model as a planner needs it: its parameters by use, and what each layer keeps of a token."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -39,8 +39,8 @@ class Mlp:
     """The feed-forward part of one layer, in parameters.
 
     dense: weights that every token passes (shared experts too); router: what chooses experts. Of `experts` experts
-    with `expert` parameters each, a token visits `active`. inner: the widest row between its matrices, in elements. ports: inputs and outputs
-    of the matrices that every token passes, for adapters.
+    with `expert` parameters each, a token visits `active`. inner: the widest row between its matrices, in elements.
+    ports: inputs and outputs of the matrices that every token passes, for adapters.
     """
 
     dense: int = 0

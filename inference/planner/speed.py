@@ -25,10 +25,8 @@ def attention_flops(shape: ModelShape, context: int) -> tuple[int, int]:
     prompt = token = 0
     for mixer in shape.mixers:
         seen = min(context, mixer.window or context)
-        if shape.kind == "encoder":
-            pairs = context * context
-        else:
-            pairs = seen * (seen + 1) // 2 + (context - seen) * seen
+        seen_by_all = seen * (seen + 1) // 2 + (context - seen) * seen
+        pairs = context * context if shape.kind == "encoder" else seen_by_all
         prompt += 2 * pairs * mixer.score_elements
         token += 2 * seen * mixer.score_elements
     return prompt, token
