@@ -12,42 +12,29 @@ import signal
 import sys
 import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
 from inference.connections import Arrival, FrameServer
-from inference.protocol import (
-    Cancel,
-    ClientFrame,
-    LoadFailed,
-    Loading,
-    LoadPhase,
-    Ready,
-    Rejected,
-    SequenceDelta,
-    Shutdown,
-    StatsRequest,
-    StepOutput,
-    Submit,
-)
-from inference.spec import EngineConfig, SpecError
+from inference.encoders.kind import engine_kind
+from inference.protocol import LoadFailed, Loading, LoadPhase, Ready
+from inference.service import ChatService, PoolingService
+from inference.spec import EngineConfig
 
 if TYPE_CHECKING:
     from inference.engine.loading import LoadedEngine
-    from inference.engine.loop import EngineLoop
+    from inference.engine.pooling_loading import LoadedPooling
 
 logger = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_S = 0.05
-CHECK_AFTER_IDLE_S = 1.0
 WAIT_FOR_CLIENT_S = 10.0
 
-Load = Callable[..., "LoadedEngine"]
-"""`load_engine(config, on_progress=…)`; tests put a small engine in its place."""
+Load = Callable[..., "LoadedEngine | LoadedPooling"]
+"""`_load_engine(config, on_progress=…)`; tests put a small engine in its place."""
 
 
 def main(arguments: list[str] | None = None, *, load: Load | None = None) -> int:
@@ -76,7 +63,13 @@ def main(arguments: list[str] | None = None, *, load: Load | None = None) -> int
         frames.remove_socket()
 
 
-def _load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, int], None]) -> "LoadedEngine":
+def _load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, int], None]
+                 ) -> "LoadedEngine | LoadedPooling":
+    kind = config.kind or engine_kind(Path(config.model))
+    if kind != "chat":
+        from inference.engine.pooling_loading import load_pooling
+
+        return load_pooling(config, kind, on_progress=on_progress)
     from inference.engine.loading import load_engine  # numba: only after the socket can be connected to
 
     return load_engine(config, on_progress=on_progress)
@@ -102,12 +95,24 @@ def _load_and_serve(config: EngineConfig, frames: FrameServer, inbox: "queue.Sim
         frames.announce(LoadFailed(reason=reason))
         frames.close(wait_for_client=WAIT_FOR_CLIENT_S)
         return 1
-    frames.announce(_ready(config, engine))
     try:
-        Service(engine.loop, frames, inbox).run()
+        _serve(config, engine, frames, inbox)
     finally:
         frames.close()
     return 0
+
+
+def _serve(config: EngineConfig, engine: "LoadedEngine | LoadedPooling", frames: FrameServer,
+           inbox: "queue.SimpleQueue[Arrival]") -> None:
+    """Say what is ready and serve it until a client sends Shutdown."""
+    from inference.engine.pooling_loop import PoolingLoop
+
+    if isinstance(engine.loop, PoolingLoop):
+        frames.announce(_pooling_ready(config, cast("LoadedPooling", engine)))
+        PoolingService(engine.loop, frames, inbox).run()
+    else:
+        frames.announce(_ready(config, cast("LoadedEngine", engine)))
+        ChatService(engine.loop, frames, inbox).run()
 
 
 def _ready(config: EngineConfig, engine: "LoadedEngine") -> Ready:
@@ -116,6 +121,16 @@ def _ready(config: EngineConfig, engine: "LoadedEngine") -> Ready:
         mode=config.mode, max_model_len=engine.max_model_len, max_num_seqs=config.max_num_seqs,
         block_size=scheduler.block_size, num_blocks=scheduler.pool.num_blocks, weights_bytes=engine.weights_bytes,
         kv_cache_bytes=engine.kv_cache_bytes, load_seconds=engine.load_seconds, pid=os.getpid(),
+    )
+
+
+def _pooling_ready(config: EngineConfig, engine: "LoadedPooling") -> Ready:
+    model = engine.loop.model
+    return Ready(
+        kind=model.kind, outputs=list(model.outputs), embedding_size=model.embedding_size, methods=list(model.methods),
+        mode=engine.mode, max_model_len=engine.max_model_len, max_num_seqs=config.max_num_seqs, block_size=0,
+        num_blocks=0, weights_bytes=engine.weights_bytes, kv_cache_bytes=0, load_seconds=engine.load_seconds,
+        pid=os.getpid(),
     )
 
 
@@ -132,72 +147,6 @@ class _Progress:
         if phase != self._phase or done >= total or now >= self._next:
             self._phase, self._next = phase, now + PROGRESS_INTERVAL_S
             self._frames.announce(Loading(phase=phase, done=done, total=total))
-
-
-class Service:
-    """Takes clients' frames between steps and sends each client what a step brought for its requests."""
-
-    def __init__(self, engine: "EngineLoop", frames: FrameServer, inbox: "queue.SimpleQueue[Arrival]") -> None:
-        self._engine = engine
-        self._frames = frames
-        self._inbox = inbox
-        self._owners: dict[str, int] = {}  # request id → connection
-
-    def run(self) -> None:
-        """Serve until a client sends Shutdown."""
-        while self._take_arrivals():
-            if self._engine.has_work:
-                self._send(self._engine.step())
-
-    def _take_arrivals(self) -> bool:
-        """Handle everything that has arrived; wait for something while there is nothing to do. False: shut down."""
-        checked = False
-        while True:
-            try:
-                if self._engine.has_work:
-                    connection, frame = self._inbox.get_nowait()
-                else:
-                    connection, frame = self._inbox.get(timeout=None if checked else CHECK_AFTER_IDLE_S)
-            except queue.Empty:
-                if self._engine.has_work:
-                    return True
-                self._engine.scheduler.check_integrity()
-                checked = True
-                continue
-            if isinstance(frame, Shutdown):
-                return False
-            self._handle(connection, frame)
-
-    def _handle(self, connection: int, frame: ClientFrame | None) -> None:
-        match frame:
-            case Submit():
-                self._submit(connection, frame)
-            case Cancel(request_id=request_id):
-                if self._owners.get(request_id) == connection:
-                    self._engine.cancel(request_id)
-            case StatsRequest(request_key=key):
-                self._frames.send(connection, self._engine.stats(key))
-            case None:  # the client is gone: nobody wants its replies
-                for request_id in [name for name, owner in self._owners.items() if owner == connection]:
-                    self._engine.cancel(request_id)
-
-    def _submit(self, connection: int, submit: Submit) -> None:
-        try:
-            self._engine.submit(submit)
-        except SpecError as error:
-            rejected = Rejected(request_id=submit.request_id, reason=error.message, field=error.field)
-            self._frames.send(connection, rejected)
-        else:
-            self._owners[submit.request_id] = connection
-
-    def _send(self, output: StepOutput) -> None:
-        by_owner: dict[int, list[SequenceDelta]] = defaultdict(list)
-        for delta in output.deltas:
-            by_owner[self._owners[delta.request_id]].append(delta)
-            if delta.finish_reason is not None:
-                del self._owners[delta.request_id]
-        for connection, deltas in by_owner.items():
-            self._frames.send(connection, StepOutput(deltas=deltas))
 
 
 if __name__ == "__main__":
