@@ -1,7 +1,9 @@
 """What the files of a model are for, what kind of model they make, and what a GGUF file's missing ones would be."""
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,6 +17,7 @@ from registry.models import Kind, Role
 
 DERIVED_NAMES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
                  "chat_template.jinja")
+CARD_HEAD_CHARS = 20_000
 
 _ROLES = {
     "config.json": Role.CONFIG,
@@ -24,25 +27,35 @@ _ROLES = {
     INDEX_NAME: Role.WEIGHTS_INDEX,
     "tokenizer.json": Role.TOKENIZER,
     "tokenizer_config.json": Role.TOKENIZER,
+    "tokenizer.model": Role.TOKENIZER,
     "special_tokens_map.json": Role.TOKENIZER,
     "added_tokens.json": Role.TOKENIZER,
     "vocab.txt": Role.TOKENIZER,
     "vocab.json": Role.TOKENIZER,
     "merges.txt": Role.TOKENIZER,
     "quantize_config.json": Role.QUANTISATION_CONFIG,
+    "quant_config.json": Role.QUANTISATION_CONFIG,
+    "recipe.yaml": Role.QUANTISATION_CONFIG,
     "README.md": Role.CARD,
 }
 
 
 def role_of(path: str) -> Role:
     """Return what a file of a model is for, by its path inside the model."""
-    if PurePosixPath(path).suffix.lower() in (".safetensors", ".gguf"):
+    if PurePosixPath(path).name in ("adapter_config.json", "adapter_model.safetensors"):
+        return Role.LORA
+    suffix = PurePosixPath(path).suffix.lower()
+    if suffix in (".safetensors", ".gguf"):
         return Role.WEIGHTS
+    if suffix in (".engine", ".plan"):
+        return Role.COMPILED_ENGINE
     return _ROLES.get(path, Role.OTHER)
 
 
 def guess_kind(folder: Path) -> Kind:
     """Return what a model is for, from its own files. Raises ImportRefused when they don't say; ArtifactError."""
+    if (folder / "adapter_config.json").is_file():
+        return Kind.ADAPTER
     if (folder / "modules.json").is_file():
         return Kind.EMBEDDING
     architectures = read_object(folder / "config.json").get("architectures")
@@ -84,3 +97,47 @@ def sentence_length(folder: Path) -> int | None:
     """Return the most tokens that sentence-transformers gives an embedding model, or None when it doesn't say."""
     length = read_object_if_present(folder / "sentence_bert_config.json").get("max_seq_length")
     return length if isinstance(length, int) and length > 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What a model's own files say of it besides its architecture. sampling: see `sampling_defaults`."""
+
+    sampling: dict[str, float | int]
+    licence: str
+
+
+def describe(folder: Path) -> Description:
+    """Read a staged model's description. Raises ArtifactError."""
+    return Description(sampling=sampling_defaults(folder), licence=licence_of(folder))
+
+
+def sampling_defaults(folder: Path) -> dict[str, float | int]:
+    """Return the sampling that a model's generation_config.json asks for: temperature, top_p, top_k, where it says so.
+
+    `do_sample: false` is greedy, as transformers has it; without any of these the site's own defaults hold. What is out
+    of range counts as not said. Raises ArtifactError.
+    """
+    given = read_object_if_present(folder / "generation_config.json")
+    if given.get("do_sample") is False:
+        return {"temperature": 0}
+    found: dict[str, float | int] = {}
+    for name, low, high in (("temperature", 0, 2), ("top_p", 0, 1), ("top_k", 0, 1_000_000)):
+        value = given.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high:
+            found[name] = int(value) if name == "top_k" else float(value)
+    return found
+
+
+def licence_of(folder: Path) -> str:
+    """Return the licence that the card's front matter names, as `apache-2.0`, or "" when it doesn't."""
+    try:
+        with (folder / "README.md").open(encoding="utf-8", errors="replace") as card:
+            head = card.read(CARD_HEAD_CHARS)
+    except OSError:
+        return ""
+    if not head.startswith("---"):
+        return ""
+    front_matter = head[3:].partition("\n---")[0]
+    found = re.search(r"^license(?:_name)?:[ \t]*(\S.{0,198})$", front_matter, re.MULTILINE)
+    return found.group(1).strip().strip("'\"") if found else ""

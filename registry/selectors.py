@@ -3,46 +3,96 @@
 import os
 import shutil
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db.models import QuerySet
 
+from registry.access import Viewer, usable_models
 from registry.blobs import blob_path, blob_present
 from registry.errors import BlobMissing
-from registry.models import Artifact, Version, VersionState
+from registry.models import Artifact, Kind, Model, Version, VersionState
+
+PRODUCTION = "production"
 
 
-def versions_for(*, viewer: AbstractBaseUser | AnonymousUser, kind: str | None = None) -> QuerySet[Version]:
+@dataclass(frozen=True)
+class Resolved:
+    """What a reference names. alias: the one that led there, else empty; the adapter is loaded beside the version."""
+
+    version: Version
+    adapter: Version | None = None
+    alias: str = ""
+
+
+def models_for(*, viewer: Viewer) -> QuerySet[Model]:
+    """Return the models that viewer may see, by name."""
+    return Model.objects.filter(usable_models(viewer)).order_by("name")
+
+
+def versions_for(*, viewer: Viewer, kind: str | None = None) -> QuerySet[Version]:
     """Return the ready versions that viewer may use, models by name and newest first; nobody signed in gets none."""
-    versions = Version.objects.filter(state=VersionState.READY).select_related("model").order_by(
-        "model__name", "-number")
-    if not viewer.is_authenticated:
-        return versions.none()
+    versions = Version.objects.filter(state=VersionState.READY, model__in=models_for(viewer=viewer).order_by())
+    versions = versions.select_related("model").order_by("model__name", "-number")
     return versions.filter(model__kind=kind) if kind else versions
 
 
-def version_for(*, viewer: AbstractBaseUser | AnonymousUser, pk: int) -> Version:
+def version_for(*, viewer: Viewer, pk: int) -> Version:
     """Return one of versions_for by its key. Raises Version.DoesNotExist, the same for missing and forbidden."""
     return versions_for(viewer=viewer).get(pk=pk)
 
 
+def version_resolve(*, reference: str, user: Viewer, kind: str | None = None) -> Resolved:
+    """Return what `model`, `model:version` or `model@alias` names, each also with `+adapter` behind it.
+
+    A bare `model` is its alias `production` where there is one, else its newest ready version; with an adapter behind
+    it, it is the version that the adapter was made for. An adapter is named in the same three ways. Raises
+    Version.DoesNotExist, in words, for what is missing and for what user may not use alike.
+    """
+    return _resolve(versions_for(viewer=user), reference, kind)
+
+
 def version_by_name(name: str) -> Version:
-    """Return the newest ready version of `smollm2`, or just `smollm2:3` if that is ready.
+    """Return the ready version that `smollm2`, `smollm2:3` or `smollm2@production` names, for the site itself.
 
     Raises Version.DoesNotExist.
     """
-    model, separator, number = name.partition(":")
-    versions = Version.objects.filter(model__name=model, state=VersionState.READY).select_related("model")
-    if separator:
+    return _resolve(Version.objects.filter(state=VersionState.READY).select_related("model"), name, None).version
+
+
+def _resolve(usable: QuerySet[Version], reference: str, kind: str | None) -> Resolved:
+    base_name, plus, adapter_name = reference.partition("+")
+    if not plus:
+        version, alias = _named(usable.filter(model__kind=kind) if kind else usable, base_name)
+        return Resolved(version, None, alias)
+    adapter, _ = _named(usable.filter(model__kind=Kind.ADAPTER), adapter_name)
+    bare = not {":", "@"} & set(base_name)
+    if bare and adapter.parent_id and usable.filter(pk=adapter.parent_id, model__name=base_name).exists():
+        return Resolved(usable.get(pk=adapter.parent_id), adapter)
+    version, alias = _named(usable, base_name)
+    if adapter.parent_id != version.pk:
+        raise Version.DoesNotExist(f"{adapter} is not an adapter of {version}")
+    return Resolved(version, adapter, alias)
+
+
+def _named(usable: QuerySet[Version], name: str) -> tuple[Version, str]:
+    """Return the version that a name without an adapter leads to, and the alias on the way."""
+    model, colon, number = name.partition(":")
+    model, at, alias = model.partition("@") if not colon else (model, "", "")
+    versions = usable.filter(model__name=model)
+    if colon:
         if not (number.isascii() and number.isdigit() and len(number) < 10):
             raise Version.DoesNotExist(f"{name[:80]!r} does not name a version")
         versions = versions.filter(number=int(number))
+    elif at:
+        versions = versions.filter(aliases__name=alias)
+    elif produced := versions.filter(aliases__name=PRODUCTION).first():
+        return produced, PRODUCTION
     version = versions.order_by("-number").first()
     if version is None:
         raise Version.DoesNotExist(f"there is no ready version {name[:80]!r}")
-    return version
+    return version, alias
 
 
 def version_folder(version: Version) -> Path:

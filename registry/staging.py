@@ -20,6 +20,7 @@ CHUNK_BYTES = 4 * 1024 * 1024
 MAX_FILES = 5_000
 MAX_PATH_CHARS = 255
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+CODE_SUFFIXES = (".py", ".pyc", ".so")
 
 Progress = Callable[[str, int, int], None]
 """Called with phase ("copying", "verifying"), bytes done and bytes in all."""
@@ -135,11 +136,38 @@ def _checked(path: Path, inside: Path) -> str:
         raise ImportRefused(f"{name}: is a link; links are refused, so that nothing outside the folder is read")
     if not stat.S_ISREG(mode):
         raise ImportRefused(f"{name}: is not a plain file")
-    if path.suffix.lower() in PICKLE_SUFFIXES:
+    return checked_name(name)
+
+
+def checked_name(name: str) -> str:
+    """Return the path, or refuse what is a pickle or program code by its suffix. Raises ImportRefused."""
+    suffix = PurePosixPath(name).suffix.lower()
+    if suffix in PICKLE_SUFFIXES:
         raise ImportRefused(f"{name}: is a pickle by its suffix; pickles can run code, use safetensors or GGUF")
-    if path.suffix.lower() in (".py", ".pyc", ".so"):
+    if suffix in CODE_SUFFIXES:
         raise ImportRefused(f"{name}: is program code, which is never run for a model")
     return name
+
+
+def stage_in_place(folder: Path, on_progress: Progress | None = None) -> list[StagedFile]:
+    """Hash the files that lie in a staging folder already, with the same refusals as `stage`."""
+    files = _listed(folder)
+    total, done = sum(path.stat().st_size for _, path in files), 0
+    staged = []
+    for name, path in files:
+        digest, size = hashlib.sha256(), 0
+        with path.open("rb+") as reader:
+            while chunk := reader.read(CHUNK_BYTES):
+                if not size:
+                    refuse_pickle(name, chunk)
+                digest.update(chunk)
+                size += len(chunk)
+                if on_progress:
+                    on_progress("copying", done + size, total)
+            os.fsync(reader.fileno())
+        staged.append(StagedFile(name, size, digest.hexdigest()))
+        done += size
+    return staged
 
 
 def _copy(name: str, source: Path, target: Path, report: Callable[[int], None]) -> StagedFile:
@@ -150,7 +178,7 @@ def _copy(name: str, source: Path, target: Path, report: Callable[[int], None]) 
         with open(os.open(source, os.O_RDONLY | os.O_NOFOLLOW), "rb") as reader, target.open("wb") as writer:
             while chunk := reader.read(CHUNK_BYTES):
                 if not size:
-                    _refuse_pickle(name, chunk)
+                    refuse_pickle(name, chunk)
                 digest.update(chunk)
                 writer.write(chunk)
                 size += len(chunk)
@@ -164,7 +192,7 @@ def _copy(name: str, source: Path, target: Path, report: Callable[[int], None]) 
     return StagedFile(name, size, digest.hexdigest())
 
 
-def _refuse_pickle(name: str, head: bytes) -> None:
+def refuse_pickle(name: str, head: bytes) -> None:
     """Refuse by content: a pickle's protocol mark, or the zip that torch.save writes.
 
     A safetensors file may begin with the same bytes, its header's length; its own check tells them apart.

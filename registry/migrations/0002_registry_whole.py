@@ -57,7 +57,7 @@ class Migration(migrations.Migration):
                 ('phase', models.CharField(blank=True, max_length=16)),
                 ('progress_done', models.PositiveBigIntegerField(default=0)),
                 ('progress_total', models.PositiveBigIntegerField(default=0)),
-                ('checks', models.JSONField(blank=True, default=list, help_text='Checks so far, as in Version.checks.')),
+                ('checks', models.JSONField(blank=True, default=dict, help_text='registry.checks.Report.to_dict(), so far.')),
                 ('attempt', models.PositiveIntegerField(default=0)),
                 ('cancel_requested', models.BooleanField(default=False)),
                 ('held_by', models.CharField(blank=True, max_length=128)),
@@ -177,7 +177,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='version',
             name='checks',
-            field=models.JSONField(blank=True, default=list, help_text='What verification checked, and how each check ended.'),
+            field=models.JSONField(blank=True, default=dict, help_text='registry.checks.Report.to_dict().'),
         ),
         migrations.AddField(
             model_name='version',

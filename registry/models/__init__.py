@@ -1,4 +1,4 @@
-"""The registry's tables: model → versions → artifacts → blobs; who may use them, where they are loaded, who did what."""
+"""The registry's tables: model → versions → artifacts → blobs; who may use them, where they load, what was done."""
 
 from registry.models.audit import Action, AuditEntry
 from registry.models.catalog import NAME, Access, Alias, Kind, Model, Version, VersionState

@@ -25,7 +25,7 @@ class Access(models.TextChoices):
 
 
 class Model(models.Model):
-    """A named line of versions, such as `smollm2`. `access` says who may see and use them; administrators always may."""
+    """A line of versions, such as `smollm2`. `access` says who may see and use them; administrators always may."""
 
     name = models.CharField(max_length=64, unique=True, validators=[NAME])
     kind = models.CharField(max_length=16, choices=Kind.choices, default=Kind.CHAT)
@@ -70,7 +70,7 @@ class Version(models.Model):
     context_length = models.PositiveIntegerField(default=0, help_text="Most tokens of prompt and reply together.")
     parameters = models.PositiveBigIntegerField(default=0, help_text="Parameters, tied embeddings counted once.")
     facts = models.JSONField(default=dict, blank=True, help_text="What verification learnt of the architecture.")
-    checks = models.JSONField(default=list, blank=True, help_text="What verification checked, and how each check ended.")
+    checks = models.JSONField(default=dict, blank=True, help_text="registry.checks.Report.to_dict().")
     sampling = models.JSONField(default=dict, blank=True,
                                 help_text="Sampling defaults, from the model's generation configuration.")
     vocabulary_sha256 = models.CharField(max_length=64, blank=True)

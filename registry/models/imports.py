@@ -66,7 +66,7 @@ class ImportJob(models.Model):
     phase = models.CharField(max_length=16, blank=True)
     progress_done = models.PositiveBigIntegerField(default=0)
     progress_total = models.PositiveBigIntegerField(default=0)
-    checks = models.JSONField(default=list, blank=True, help_text="Checks so far, as in Version.checks.")
+    checks = models.JSONField(default=dict, blank=True, help_text="registry.checks.Report.to_dict(), so far.")
     version = models.ForeignKey(Version, on_delete=models.SET_NULL, null=True, blank=True, related_name="imports")
     attempt = models.PositiveIntegerField(default=0)
     cancel_requested = models.BooleanField(default=False)

@@ -1,89 +1,149 @@
-"""Writes on deployments: what people wish, and what the node that holds one reports, guarded by its lease."""
+"""What people wish of deployments: load, load by use, change settings, unload, remove. The nodes drive to it."""
 
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
 from django.db.models import Q
 from django.db.models.functions import Now
 
-from inference.spec import MODES, Mode, SpecError
-from registry.models import Deployment, DeploymentState, Node, Version
+from inference.spec import SpecError
+from registry.access import Viewer, require_administrator
+from registry.deployment_settings import apply_settings
+from registry.errors import ChangeRefused, LoadRefused
+from registry.fit import require_fit
+from registry.models import Action, Deployment, DeploymentState, Kind, Version, VersionState
+from registry.services.audit import audit_record
 
-HOLD_SECONDS = 10
+HELD = (DeploymentState.LOADING, DeploymentState.LOADED, DeploymentState.UNLOADING)
 
 
-def deployment_ensure(*, version: Version, mode: Mode | None = None, node: str = "", max_model_len: int | None = None,
-                      max_num_seqs: int | None = None) -> Deployment:
-    """Wish that the version be loaded; None leaves a setting as it is. An earlier failure is forgotten and tried again.
+def deployment_load(*, version: Version, by: Viewer | None = None, node: str = "",
+                    settings: Mapping[str, Any] | None = None,
+                    adapters: Sequence[Version] | None = None) -> Deployment:
+    """Wish that the version be loaded, on one machine or on any. An earlier failure is forgotten and tried again.
 
-    A loaded version whose settings change is loaded anew. Raises SpecError.
+    settings: fields of Deployment by name, as in `registry.deployment_settings`; those that aren't given stay as they
+    are, None takes the default. adapters: LoRA adapters made for this version; None leaves them. A loaded version whose
+    engine settings change is loaded anew; one that is being unloaded is loaded again. by: None is the site itself.
+    Raises SpecError (naming the field), LoadRefused with the plan's arithmetic when no machine has room, NotAllowed.
     """
-    if mode is not None and mode not in MODES:
-        raise SpecError("mode", f"must be one of {', '.join(MODES)}")
-    settings = {"mode": mode, "max_model_len": max_model_len, "max_num_seqs": max_num_seqs}
-    changes: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    require_administrator(by)
+    _require_loadable(version)
     with transaction.atomic():
-        deployment, _ = Deployment.objects.get_or_create(version=version, node=node, defaults=changes)
-        failed = deployment.state == DeploymentState.FAILED
-        if failed:
-            changes |= {"state": DeploymentState.UNLOADED, "reason": "", "phase": ""}
-        Deployment.objects.filter(pk=deployment.pk).update(wanted=True, **changes)
+        deployment = _locked(version, node)
+        changed = apply_settings(deployment, settings or {})
+        asked_anew = not deployment.wanted or deployment.pk is None or deployment.state == DeploymentState.FAILED
+        if asked_anew or changed:
+            _require_room(deployment)
+        if deployment.state == DeploymentState.FAILED:
+            deployment.state, deployment.reason, deployment.phase = DeploymentState.UNLOADED, "", ""
+            changed += ["state", "reason", "phase"]
+        deployment.wanted, deployment.force_unload = True, False
+        deployment.save(update_fields=[*changed, "wanted", "force_unload"] if deployment.pk else None)
+        _set_adapters(deployment, adapters)
+        if asked_anew:
+            words = f"on {node or 'any machine'}" + (f", {_settings_words(settings)}" if settings else "")
+            audit_record(by=by, action=Action.LOAD, subject=version, words=words)
+        elif changed:
+            audit_record(by=by, action=Action.SETTINGS, subject=version, words=_settings_words(settings or {}))
     deployment.refresh_from_db()
     return deployment
 
 
-def deployment_unload(*, deployment: Deployment) -> None:
-    """Wish that it be unloaded; the node that holds it ends the engine."""
-    rows = Deployment.objects.filter(pk=deployment.pk)
-    rows.update(wanted=False)
-    rows.filter(state=DeploymentState.FAILED).update(state=DeploymentState.UNLOADED, reason="")
-    rows.filter(Q(held_until=None) | Q(held_until__lt=Now())).update(state=DeploymentState.UNLOADED)
+def deployment_pick(*, version: Version) -> None:
+    """Have a version loaded because somebody uses it, as far as its policy allows; nothing happens when it is wished.
 
-
-def deployment_hold(*, pk: int, holder: str, replaces: str) -> bool:
-    """Take or renew the lease on a wanted deployment; false when another node has it.
-
-    holder: `<node>#<run>`. replaces: a prefix of holders that are known to be gone, as `<node>#` after a restart.
+    A version that was never deployed is loaded with the default settings. Raises LoadRefused, in words for the user.
     """
-    free = Q(held_by="") | Q(held_until=None) | Q(held_until__lt=Now()) | Q(held_by=holder)
-    rows = Deployment.objects.filter(free | Q(held_by__startswith=replaces), pk=pk, wanted=True)
-    return rows.update(held_by=holder, held_until=Now() + timedelta(seconds=HOLD_SECONDS)) == 1
+    _require_loadable(version)
+    rows = list(Deployment.objects.filter(version=version))
+    if any(row.wanted and row.state != DeploymentState.FAILED for row in rows):
+        return
+    if any(row.state == DeploymentState.UNLOADING for row in rows):
+        raise LoadRefused("It is being unloaded right now. Choose another model, or try again in a moment.")
+    allowed = [row for row in rows if row.load_on_pick and row.state != DeploymentState.FAILED]
+    if rows and not allowed:
+        raise LoadRefused("It is not loaded, and only an administrator may load it.")
+    deployment_load(version=version, node=allowed[0].node if allowed else "")
 
 
-def deployment_keep(*, pk: int, holder: str) -> bool:
-    """Renew the lease of one that is being unloaded, which `deployment_hold` no longer takes."""
-    rows = Deployment.objects.filter(pk=pk, held_by=holder)
-    return rows.update(held_until=Now() + timedelta(seconds=HOLD_SECONDS), state=DeploymentState.UNLOADING) == 1
+def deployment_configure(*, deployment: Deployment, by: Viewer | None, settings: Mapping[str, Any],
+                         adapters: Sequence[Version] | None = None) -> Deployment:
+    """Change settings without asking for loading; what is loaded with other engine settings is loaded anew.
+
+    Raises SpecError, LoadRefused (for what is loaded and would not fit any more), NotAllowed.
+    """
+    require_administrator(by)
+    with transaction.atomic():
+        deployment = _locked(deployment.version, deployment.node)
+        changed = apply_settings(deployment, settings)
+        if changed:
+            if deployment.wanted:
+                _require_room(deployment)
+            deployment.save(update_fields=changed)
+            audit_record(by=by, action=Action.SETTINGS, subject=deployment.version, words=_settings_words(settings))
+        _set_adapters(deployment, adapters)
+    return deployment
 
 
-def deployment_release(*, pk: int, holder: str) -> None:
-    """Let go of it: nothing of it runs here any more. A failure stays on show."""
-    rows = Deployment.objects.filter(pk=pk, held_by=holder)
-    rows.exclude(state=DeploymentState.FAILED).update(state=DeploymentState.UNLOADED)
-    rows.update(held_by="", held_until=None, phase="", progress_done=0, progress_total=0)
+def deployment_unload(*, deployment: Deployment, by: Viewer | None = None, force: bool = False) -> None:
+    """Wish that it be unloaded. Replies that are being written are finished first; with force they end, with a reason.
+
+    Asked again with force while it drains, it ends at once. Raises NotAllowed.
+    """
+    require_administrator(by)
+    with transaction.atomic():
+        rows = Deployment.objects.filter(pk=deployment.pk)
+        changed = rows.filter(Q(wanted=True) | Q(force_unload=False)).update(wanted=False, force_unload=force)
+        rows.filter(state=DeploymentState.FAILED).update(state=DeploymentState.UNLOADED, reason="")
+        rows.filter(Q(held_until=None) | Q(held_until__lt=Now())).update(
+            state=DeploymentState.UNLOADED, force_unload=False)
+        if changed:
+            audit_record(by=by, action=Action.UNLOAD, subject=deployment.version, words="by force" if force else "")
 
 
-def deployment_report_loading(*, pk: int, holder: str, phase: str = "", done: int = 0, total: int = 0) -> bool:
-    """Say how far loading is; false when the lease is another's."""
-    return Deployment.objects.filter(pk=pk, held_by=holder).update(
-        state=DeploymentState.LOADING, phase=phase, progress_done=done, progress_total=total, reason="") == 1
+def deployment_remove(*, deployment: Deployment, by: Viewer | None) -> None:
+    """Forget a deployment and its settings. Raises ChangeRefused while it is loaded or wished, NotAllowed."""
+    require_administrator(by)
+    with transaction.atomic():
+        row = Deployment.objects.select_for_update().get(pk=deployment.pk)
+        if row.state in HELD or (row.wanted and row.state != DeploymentState.FAILED):
+            raise ChangeRefused(f"{deployment} is loaded or about to be. Unload it first.")
+        audit_record(by=by, action=Action.SETTINGS, subject=deployment.version, words=f"removed {deployment}")
+        row.delete()
 
 
-def deployment_report_loaded(*, pk: int, holder: str, facts: dict[str, Any]) -> bool:
-    """Say that it takes requests, with what the engine said of itself; false when the lease is another's."""
-    return Deployment.objects.filter(pk=pk, held_by=holder).update(
-        state=DeploymentState.LOADED, facts=facts, phase="", reason="") == 1
+def _locked(version: Version, node: str) -> Deployment:
+    """The version's deployment on that machine, locked, or a new one that isn't saved."""
+    Version.objects.select_for_update().get(pk=version.pk)  # of two who make the first one, the second waits
+    found = Deployment.objects.select_related("version__model").filter(version=version, node=node).first()
+    return found or Deployment(version=version, node=node, wanted=False)
 
 
-def deployment_report_failed(*, pk: int, holder: str, reason: str) -> bool:
-    """Say why it can't be loaded. It stays so until somebody asks for it again."""
-    return Deployment.objects.filter(pk=pk, held_by=holder).update(
-        state=DeploymentState.FAILED, reason=reason, phase="") == 1
+def _require_loadable(version: Version) -> None:
+    if version.model.kind == Kind.ADAPTER:
+        raise LoadRefused(f"{version} is an adapter: load the version that it was made for, with it.")
+    if version.state != VersionState.READY:
+        raise LoadRefused(f"{version} is {version.get_state_display().lower()}; only a ready version is loaded.")
 
 
-def node_report(*, name: str, device: str, memory_bytes: int) -> None:
-    """A node says that it is alive."""
-    fresh = {"device": device, "memory_bytes": memory_bytes, "seen_at": Now()}
-    if not Node.objects.filter(name=name).update(**fresh):
-        Node.objects.update_or_create(name=name, defaults=fresh)
+def _require_room(deployment: Deployment) -> None:
+    if deployment.state not in HELD:  # what is held already counts as used memory, and its node knows better
+        require_fit(deployment)
+
+
+def _set_adapters(deployment: Deployment, adapters: Sequence[Version] | None) -> None:
+    """Raises SpecError for what is not an adapter of this version."""
+    if adapters is None:
+        return
+    for adapter in adapters:
+        if adapter.model.kind != Kind.ADAPTER or adapter.parent_id != deployment.version_id:
+            raise SpecError("adapters", f"{adapter} is not an adapter of {deployment.version}")
+        if adapter.state != VersionState.READY:
+            raise SpecError("adapters", f"{adapter} is {adapter.get_state_display().lower()}")
+    deployment.adapters.set(adapters)
+
+
+def _settings_words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {'default' if value in (None, '') else value}" for name, value in settings.items())

@@ -9,10 +9,10 @@ from django.test import Client
 from django.urls import reverse
 
 from registry.apps import RegistryConfig
-from registry.models import Deployment, Node, Version
+from registry.models import Alias, Deployment, Node, Version
 
 pytestmark = pytest.mark.django_db
-TABLES = ["model", "version", "artifact", "blob", "node", "deployment"]
+TABLES = ["model", "version", "artifact", "blob", "node", "deployment", "alias", "auditentry"]
 
 
 @pytest.fixture
@@ -33,6 +33,7 @@ def test_every_table_is_registered() -> None:
 def test_lists_and_pages_are_shown(table: str, client: Client, demo_version: Version) -> None:
     Deployment.objects.create(version=demo_version)
     Node.objects.create(name="here")
+    Alias.objects.create(model=demo_version.model, name="canary", version=demo_version)
     listing = client.get(reverse(f"admin:registry_{table}_changelist"), {"q": "s"})
     assert listing.status_code == 200
     row = admin.site.get_model_admin(next(

@@ -57,6 +57,15 @@ def folder(name: str, *, default: Path) -> Path:
     return path
 
 
+def folders(name: str) -> list[Path]:
+    """Return the folders of a comma-separated value, links resolved; each must be there."""
+    found = [Path(word).expanduser().resolve() for word in words(name, default=[])]
+    for path in found:
+        if not path.is_dir():
+            raise ImproperlyConfigured(f"{name}: there is no folder {path}.")
+    return found
+
+
 def url(name: str, *, schemes: tuple[str, ...], default: str = "") -> str:
     """Return a URL of one of these schemes, or the default when the variable is not set."""
     value = text(name)

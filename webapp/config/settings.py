@@ -31,6 +31,7 @@ INSTALLED_APPS = [
     "webapp.accounts",
     "webapp.serving",
     "webapp.chat",
+    "webapp.catalog",
     "webapp.ops",
 ]
 
@@ -88,8 +89,12 @@ PARLEY_NODE = env.text("PARLEY_NODE", default=socket.gethostname())
 PARLEY_ENGINE_THREADS = env.whole_number("PARLEY_ENGINE_THREADS", default=0, low=0, high=1024)  # 0: every core
 
 # Where models may be imported from and where their content lives.
-PARLEY_BLOBS = PARLEY_HOME / "blobs"
-PARLEY_STAGING = PARLEY_HOME / "staging"
+PARLEY_BLOBS = env.folder("PARLEY_BLOBS", default=PARLEY_HOME / "blobs")
+PARLEY_STAGING = env.folder("PARLEY_STAGING", default=PARLEY_HOME / "staging")
+PARLEY_IMPORT_ROOTS = env.folders("PARLEY_IMPORT_ROOTS")
+# Where a machine takes content that it lacks: a shared folder of blobs, or the site's address, asked with the token.
+PARLEY_BLOB_SOURCE = env.text("PARLEY_BLOB_SOURCE")
+PARLEY_NODE_TOKEN = env.text("PARLEY_NODE_TOKEN")
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
@@ -115,6 +120,8 @@ STATICFILES_DIRS = [
     ("vendor/markdown-it", NODE_MODULES / "markdown-it" / "dist" / "browser"),
     ("vendor/dompurify", NODE_MODULES / "dompurify" / "dist"),
     ("vendor/highlight", NODE_MODULES / "@highlightjs" / "cdn-assets" / "es"),
+    ("vendor/idiomorph", NODE_MODULES / "idiomorph" / "dist"),
+    ("vendor/noble-hashes", NODE_MODULES / "@noble" / "hashes"),
     ("vendor/inter", NODE_MODULES / "@fontsource-variable" / "inter" / "files"),
     ("vendor/jetbrains-mono", NODE_MODULES / "@fontsource-variable" / "jetbrains-mono" / "files"),
 ]

@@ -20,7 +20,7 @@ from django.db.migrations.executor import MigrationExecutor
 from registry.errors import ImportRefused
 from registry.loads import version_load
 from registry.selectors import version_by_name
-from registry.services.deployments import deployment_ensure
+from registry.services.deployments import deployment_load
 from registry.services.imports import version_import
 from webapp.config import env
 from webapp.ops.demo import DEMO_CHAT, DemoModel
@@ -107,5 +107,5 @@ def demo_chat_wish() -> str:
     mode = DEMO_MODES[env.choice("PARLEY_DEMO_MODE", among=("int8", "float32"), default="")]
     if mode is None and version.deployments.exists() and version_load(version).state != "failed":
         return ""
-    deployment_ensure(version=version, mode=mode)
+    deployment_load(version=version, settings={"mode": mode} if mode else {})
     return f"{version} is to be loaded."

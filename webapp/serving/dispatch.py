@@ -12,6 +12,8 @@ from webapp.serving.streams import stream_client
 logger = logging.getLogger(__name__)
 RUN_TASK = "serving.generation_run"
 WAKE_TASK = "serving.node_wake"
+IMPORT_TASK = "serving.import_run"
+IMPORT_QUEUE = "imports"
 AHEAD, IN_TURN = 0, 6  # Celery's priorities on Redis: lower goes first, in steps of three
 PRIORITY_SEPARATOR = Channel.sep
 
@@ -53,6 +55,16 @@ def node_wake() -> None:
         app.send_task(WAKE_TASK, queue="node", retry=False, expires=5)
     except (OperationalError, redis.RedisError, OSError) as error:
         logger.warning("no node was woken: %s", error)
+
+
+def import_dispatch(pk: object) -> bool:
+    """Have a node worker run an import, one that shares the site's storage; false when the broker is away."""
+    try:
+        app.send_task(IMPORT_TASK, args=[str(pk)], queue=IMPORT_QUEUE, retry=False)
+    except (OperationalError, redis.RedisError, OSError) as error:
+        logger.warning("import %s waits for the broker: %s", pk, error)
+        return False
+    return True
 
 
 def stop_announce(*, pk: object, version_pk: int) -> None:

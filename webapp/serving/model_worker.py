@@ -17,10 +17,11 @@ from django.conf import settings
 from inference.client import EngineDiedError, EngineLoadError
 from inference.protocol import Loading, Ready
 from inference.spec import EngineConfig, SpecError
+from registry.deployment_settings import engine_arguments
 from registry.errors import BlobMissing
 from registry.models import Deployment
 from registry.selectors import version_folder
-from registry.services.deployments import (
+from registry.services.holding import (
     deployment_report_failed,
     deployment_report_loaded,
     deployment_report_loading,
@@ -73,10 +74,8 @@ def model_worker_run(*, deployment_pk: int, holder: str) -> int:
 
 def engine_config(deployment: Deployment) -> EngineConfig:
     """What the deployment asks of its engine. Raises SpecError."""
-    return EngineConfig(model=str(version_folder(deployment.version)), mode=deployment.mode,  # type: ignore[arg-type]
-                        max_model_len=deployment.max_model_len, max_num_seqs=deployment.max_num_seqs,
-                        max_num_batched_tokens=max(256, deployment.max_num_seqs),
-                        threads=settings.PARLEY_ENGINE_THREADS)
+    return EngineConfig(model=str(version_folder(deployment.version)), threads=settings.PARLEY_ENGINE_THREADS,
+                        **engine_arguments(deployment))
 
 
 def _start_engine(deployment: Deployment) -> EngineHost:

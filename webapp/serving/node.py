@@ -17,7 +17,7 @@ from django.db import connections
 
 from registry.loads import deployments_for_node
 from registry.models import Deployment, DeploymentState, Version
-from registry.services.deployments import (
+from registry.services.holding import (
     deployment_hold,
     deployment_keep,
     deployment_release,

@@ -14,11 +14,11 @@ from inference.choices import choice_seed
 from inference.spec import SamplingParams, SpecError
 from inference.text.chat_template import TemplateError
 from inference.text.prompt import PromptBuilder
-from registry.errors import BlobMissing
+from registry.errors import BlobMissing, LoadRefused
 from registry.loads import version_load
 from registry.models import Version
 from registry.selectors import version_folder
-from registry.services.deployments import deployment_ensure
+from registry.services.deployments import deployment_pick
 from webapp.accounts.models import ApiKey
 from webapp.serving.dispatch import generation_dispatch, node_wake, stop_announce
 from webapp.serving.errors import GenerationRefused, PromptTooLong, VersionUnavailable
@@ -80,14 +80,21 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
                 request_id=origin.request_id, reply_to=origin.reply_to))
     with transaction.atomic():
         if not load.wanted:
-            deployment_ensure(version=version)
-            transaction.on_commit(node_wake)
+            _have_it_loaded(version)
         Generation.objects.bulk_create(rows)
         if not origin.reply_to:  # a page shows when it was asked for
             for row in rows:
                 row.refresh_from_db(fields=["created_at", "queued_at"])
         transaction.on_commit(lambda: _dispatch(rows))
     return rows
+
+
+def _have_it_loaded(version: Version) -> None:
+    try:
+        deployment_pick(version=version)
+    except LoadRefused as refusal:
+        raise VersionUnavailable(version=str(version), reason=refusal.reason) from refusal
+    transaction.on_commit(node_wake)
 
 
 def _dispatch(rows: list[Generation]) -> None:

@@ -2,7 +2,8 @@
 
 from webapp.config.celery import app
 from webapp.serving import model_worker, node
-from webapp.serving.dispatch import RUN_TASK, WAKE_TASK
+from webapp.serving.dispatch import IMPORT_TASK, RUN_TASK, WAKE_TASK
+from webapp.serving.imports import import_see_through
 
 
 @app.task(name=RUN_TASK, acks_late=True, ignore_result=True)
@@ -15,3 +16,9 @@ def generation_run(pk: str) -> None:
 def node_wake() -> None:
     """Look at the deployments now."""
     node.wake.set()
+
+
+@app.task(name=IMPORT_TASK, acks_late=True, ignore_result=True)
+def import_run(pk: str) -> None:
+    """Take a model in; nothing happens when somebody else does, or when it has ended."""
+    import_see_through(pk)

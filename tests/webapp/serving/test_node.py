@@ -8,12 +8,10 @@ import pytest
 from registry.loads import version_load
 from registry.models import Deployment, DeploymentState, Node
 from registry.services.deployments import (
-    deployment_ensure,
-    deployment_hold,
-    deployment_release,
-    deployment_report_loaded,
+    deployment_load,
     deployment_unload,
 )
+from registry.services.holding import deployment_hold, deployment_release, deployment_report_loaded
 from tests.webapp.serving.running_node import RunningNode, wait_for, wait_loaded
 from webapp.serving.models import Generation
 from webapp.serving.services import generation_create, generation_stop
@@ -59,7 +57,7 @@ def test_it_loads_on_demand_answers_stops_within_a_second_and_unloads(
 @pytest.mark.django_db(transaction=True)
 def test_a_version_that_cannot_load_fails_once_with_the_reason_and_is_tried_again_when_asked(
         bare_version: "Version", running_node: RunningNode) -> None:
-    deployment_ensure(version=bare_version)
+    deployment_load(version=bare_version)
     for tries in (1, 2):
         wait_for(lambda: version_load(bare_version).state == "failed", seconds=50, what="it is failed")
         time.sleep(2.5)  # two more rounds of the loop
@@ -67,12 +65,12 @@ def test_a_version_that_cannot_load_fails_once_with_the_reason_and_is_tried_agai
         load = version_load(bare_version)
         assert load.state == "failed" and "is missing" in load.reason
         if tries == 1:
-            deployment_ensure(version=bare_version)
+            deployment_load(version=bare_version)
 
 
 @pytest.mark.django_db
 def test_one_node_at_a_time_holds_a_deployment(bare_version: "Version") -> None:
-    pk = deployment_ensure(version=bare_version).pk
+    pk = deployment_load(version=bare_version).pk
     assert deployment_hold(pk=pk, holder="a#1", replaces="a#")
     assert not deployment_hold(pk=pk, holder="b#1", replaces="b#")
     assert deployment_hold(pk=pk, holder="a#2", replaces="a#")  # the same node after a restart
@@ -84,12 +82,12 @@ def test_one_node_at_a_time_holds_a_deployment(bare_version: "Version") -> None:
 
 @pytest.mark.django_db
 def test_a_failure_stays_until_somebody_asks_again(bare_version: "Version") -> None:
-    deployment = deployment_ensure(version=bare_version)
+    deployment = deployment_load(version=bare_version)
     Deployment.objects.update(state=DeploymentState.FAILED, reason="too big", held_by="a#1")
     deployment_release(pk=deployment.pk, holder="a#1")
     assert (version_load(bare_version).state, version_load(bare_version).reason) == ("failed", "too big")
     assert not version_load(bare_version).wanted
-    deployment_ensure(version=bare_version)
+    deployment_load(version=bare_version)
     assert (version_load(bare_version).state, version_load(bare_version).wanted) == ("loading", True)
 
 

@@ -41,10 +41,10 @@ def ask(ada: "User", loaded_version: "Version") -> Ask:
 @pytest.fixture
 def loaded_version(request: pytest.FixtureRequest, demo_version: "Version") -> "Version":
     """The demo model in float32, one sequence at a time: what is asked for beyond five waits in the queue."""
-    from registry.services.deployments import deployment_ensure
+    from registry.services.deployments import deployment_load
 
     request.getfixturevalue("node_on_own_valkey" if "own_valkey" in request.fixturenames else "running_node")
-    deployment_ensure(version=demo_version, mode="float32", max_num_seqs=1, max_model_len=1024)
+    deployment_load(version=demo_version, settings={"mode": "float32", "max_num_seqs": 1, "max_model_len": 1024})
     wait_loaded(demo_version)
     return demo_version
 

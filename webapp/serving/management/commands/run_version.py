@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand, CommandError
 from inference.spec import MODES, SpecError
 from registry.models import Version
 from registry.selectors import version_by_name
-from registry.services.deployments import deployment_ensure
+from registry.services.deployments import deployment_load
 from webapp.serving.model_worker import model_worker_run
 from webapp.serving.node import NodeAlreadyRuns, NodeLoop
 
@@ -31,7 +31,8 @@ class Command(BaseCommand):
         try:
             version = version_by_name(options["name"])
             loop = NodeLoop(name=f"{settings.PARLEY_NODE}-{version}", version=version)
-            deployment_ensure(version=version, node=loop.name, mode=options["mode"])
+            settings_given = {"mode": options["mode"]} if options["mode"] else {}
+            deployment_load(version=version, node=loop.name, settings=settings_given)
         except Version.DoesNotExist as error:
             raise CommandError(f"There is no version named {options['name']}.") from error
         except (NodeAlreadyRuns, SpecError) as error:

@@ -1,0 +1,138 @@
+"""Whether a deployment fits a machine: the plan's arithmetic against what is free and what idle models could free."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from django.conf import settings
+from django.db.models.functions import Now
+from django.template.defaultfilters import filesizeformat
+
+from inference.artifacts.errors import ArtifactError
+from inference.artifacts.jsonfile import read_object
+from inference.planner import Device, Plan, cpu_engine_can_run, plan, plan_cpu_engine, read_model, shape_from_config
+from inference.spec import EngineConfig, SpecError
+from registry.blobs import blob_path
+from registry.deployment_settings import engine_arguments
+from registry.errors import BlobMissing, LoadRefused
+from registry.models import Artifact, Deployment, DeploymentState, Kind, Node, Role, Version
+from registry.selectors import version_folder
+
+ALIVE_SECONDS = 15
+IDLE_SECONDS = 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """What a load needs at least, and what there is. Bytes; needed: all but the KV of more than one full request.
+
+    evictable: idle deployments that would be unloaded for it, least recently used first.
+    """
+
+    plan: Plan
+    needed: int
+    free: int
+    evictable: tuple[Deployment, ...] = ()
+
+    @property
+    def fits_now(self) -> bool:
+        return self.needed <= self.free
+
+    @property
+    def fits(self) -> bool:
+        return self.needed <= self.free + sum(map(held_bytes, self.evictable))
+
+    def refusal(self, deployment: Deployment, where: str) -> LoadRefused:
+        """What to say when it doesn't fit, with the arithmetic and what would help."""
+        idle = sum(map(held_bytes, self.evictable))
+        words = [f"{deployment.version} does not fit on {where}: it needs at least {filesizeformat(self.needed)}, and "
+                 f"{filesizeformat(self.free)} are free" + (f", {filesizeformat(idle)} more after unloading what is "
+                                                            "idle." if idle else "."), *self.plan.reasons]
+        return LoadRefused(" ".join(words), lines=self.plan.to_dict()["lines"])
+
+
+def version_config(version: Version) -> dict[str, object]:
+    """Return a version's config.json. Raises ArtifactError when it has none, or its content isn't on this machine."""
+    artifact = Artifact.objects.filter(version=version, role=Role.CONFIG, path="config.json").first()
+    if artifact is None:
+        raise ArtifactError("config.json", "is missing")
+    return read_object(blob_path(artifact.blob_id))
+
+
+def deployment_plan(deployment: Deployment, device: Device) -> Plan:
+    """Return the planner's view of a deployment on a device: of our own CPU engine where that serves the model.
+
+    Raises SpecError, ArtifactError; BlobMissing when the content isn't on this machine.
+    """
+    version = deployment.version
+    model = read_model(version_folder(version))
+    context = deployment.max_model_len or version.context_length or None
+    shape = shape_from_config(model.config)
+    if device.kind == "cpu" and version.model.kind == Kind.CHAT and cpu_engine_can_run(shape):
+        config = EngineConfig(model="any", **engine_arguments(deployment))
+        return plan_cpu_engine(model.config, engine=config, device=device, context=context, stored=model.stored,
+                               threads=settings.PARLEY_ENGINE_THREADS or os.cpu_count() or 1)
+    concurrency = deployment.max_num_seqs if version.model.kind == Kind.CHAT else 1
+    return plan(model.config, device=device, context=context, concurrency=concurrency, stored=model.stored,
+                kv_dtype=deployment.kv_dtype or None)
+
+
+def node_device(node: Node, *, memory_bytes: int | None = None) -> Device:
+    """Return a machine's first device for the planner, with its memory or the given part of it."""
+    kind = node.devices[0]["kind"] if node.devices else "cpu"
+    return Device(name=node.device or node.name, kind=kind, memory_bytes=max(1, memory_bytes or node.memory_bytes))
+
+
+def deployment_fit(deployment: Deployment, node: Node, *, evictable: Sequence[Deployment] = ()) -> Fit:
+    """Hold a deployment against what a machine has free now. Raises SpecError, ArtifactError."""
+    budget = node.free_bytes + sum(map(held_bytes, evictable))
+    found = deployment_plan(deployment, node_device(node, memory_bytes=budget))
+    one_request = found.kv_bytes_per_request
+    kv = deployment.kv_cache_bytes if deployment.kv_cache_bytes is not None else one_request
+    needed = found.total_bytes - found.kv_bytes + kv
+    return Fit(plan=found, needed=needed, free=node.free_bytes, evictable=tuple(evictable))
+
+
+def held_bytes(deployment: Deployment) -> int:
+    """Return what a loaded deployment holds: as its engine measured it, else as it was planned."""
+    measured = deployment.facts.get("resident_bytes") or (
+        deployment.facts.get("weights_bytes", 0) + deployment.facts.get("kv_cache_bytes", 0))
+    return int(measured or deployment.plan.get("total_bytes", 0))
+
+
+def nodes_alive() -> list[Node]:
+    """Return the machines that reported themselves in the last seconds."""
+    return list(Node.objects.filter(seen_at__gte=Now() - timedelta(seconds=ALIVE_SECONDS)))
+
+
+def idle_deployments(node: Node) -> list[Deployment]:
+    """Return what a machine holds loaded and may unload for another: without work, least recently used first.
+
+    Those that are to be loaded at every start are kept, and so is what has just been loaded or used.
+    """
+    rows = Deployment.objects.select_related("version__model").filter(
+        state=DeploymentState.LOADED, wanted=True, load_at_start=False, held_by__startswith=f"{node.name}#",
+        used_at__lt=Now() - timedelta(seconds=IDLE_SECONDS))
+    return list(rows.order_by("used_at"))
+
+
+def require_fit(deployment: Deployment) -> None:
+    """Refuse a load that no machine which may hold it can take now. Raises LoadRefused, with the plan's arithmetic.
+
+    Without a machine that is alive nothing is known, and the node worker decides when it comes; what the planner can't
+    plan (an architecture that it doesn't know) is left to the engine.
+    """
+    refusals = []
+    for node in nodes_alive():
+        if deployment.node not in ("", node.name) and not deployment.node.startswith(f"{node.name}-"):
+            continue
+        try:
+            fit = deployment_fit(deployment, node, evictable=idle_deployments(node))
+        except (SpecError, ArtifactError, BlobMissing):
+            return
+        if fit.fits:
+            return
+        refusals.append(fit.refusal(deployment, node.name))
+    if refusals:
+        raise refusals[0]
