@@ -1,55 +1,77 @@
-"""Derives the config.json and generation_config.json that a llama-shaped GGUF file would have had."""
+"""Derives the config.json and generation_config.json that a GGUF file's model would have had."""
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from inference.artifacts.errors import ArtifactError
-from inference.artifacts.gguf import GgufFile, dequantise
-from inference.artifacts.names import ROPE_FACTORS
+from inference.artifacts.gguf import GgufFile
+from inference.artifacts.gguf_rope import rope_settings
+from inference.artifacts.names import ARCHITECTURES, GgufArchitecture
 
-# What every published llama-3 rope scaling shares; GGUF stores only the resulting divisors.
-LLAMA3_LOW, LLAMA3_HIGH, LLAMA3_ORIGINAL = 1.0, 4.0, 8192
+GEMMA_27B_LAYERS = {"gemma2": 46, "gemma3": 62}  # these alone scale queries by hidden size over heads
+CLASS_NAMES = {"llama": "Llama", "qwen2": "Qwen2", "qwen3": "Qwen3", "gemma2": "Gemma2", "gemma3_text": "Gemma3",
+               "phi3": "Phi3"}  # fmt: skip
+
+
+def architecture_of(file: GgufFile) -> GgufArchitecture:
+    """Return how the file's family is stored. Raises ArtifactError for another."""
+    name = file.metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in ARCHITECTURES:
+        raise ArtifactError(file.path.name, f"the architecture {str(name)[:60]!r} is not supported (known: "
+                                            f"{', '.join(ARCHITECTURES)})")
+    if file.metadata.get(f"{name}.expert_count"):
+        raise ArtifactError(file.path.name, f"{name}.expert_count: mixtures of experts are not supported in GGUF")
+    return ARCHITECTURES[name]
 
 
 def config_from_gguf(file: GgufFile) -> dict[str, Any]:
-    """Return a Hugging Face style llama configuration. Raises ArtifactError for other architectures."""
-    name, metadata = file.path.name, file.metadata
-    architecture = metadata.get("general.architecture")
-    if architecture != "llama":
-        raise ArtifactError(name, f"the architecture {str(architecture)[:60]!r} is not supported (known: llama)")
-    if metadata.get("llama.expert_count"):
-        raise ArtifactError(name, "llama.expert_count: mixtures of experts are not supported")
+    """Return a Hugging Face style configuration. Raises ArtifactError for architectures that aren't known."""
+    model_type = architecture_of(file).model_type
+    prefix, metadata = file.metadata["general.architecture"], file.metadata
     if "token_embd.weight" not in file.tensors:
-        raise ArtifactError(name, "lacks tensor 'token_embd.weight'")
-    heads = _field(file, "llama.attention.head_count")
-    hidden = _field(file, "llama.embedding_length")
+        raise ArtifactError(file.path.name, "lacks tensor 'token_embd.weight'")
+    heads, hidden = _field(file, "attention.head_count"), _field(file, "embedding_length")
     if not isinstance(heads, int) or not isinstance(hidden, int) or heads < 1:
-        raise ArtifactError(name, "llama.attention.head_count and llama.embedding_length are not single whole numbers")
-    head_dim = metadata.get("llama.attention.key_length", hidden // heads)
-    rotary = metadata.get("llama.rope.dimension_count", head_dim)
-    if rotary != head_dim:
-        raise ArtifactError(name, f"rotates {rotary} of {head_dim} dimensions of a head, which is not supported")
+        raise ArtifactError(file.path.name, f"{prefix}.attention.head_count and {prefix}.embedding_length are not "
+                                            "single whole numbers")
+    kv_heads = metadata.get(f"{prefix}.attention.head_count_kv", heads)
+    head_dim = metadata.get(f"{prefix}.attention.key_length", hidden // heads)
+    if not all(isinstance(size, int) and size > 0 for size in (kv_heads, head_dim)):
+        raise ArtifactError(file.path.name, f"{prefix}.attention.head_count_kv and {prefix}.attention.key_length are "
+                                            "not single positive whole numbers")
     return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
+        "architectures": [f"{CLASS_NAMES[model_type]}ForCausalLM"],
+        "model_type": model_type,
         "vocab_size": file.tensors["token_embd.weight"].shape[0],
         "hidden_size": hidden,
-        "intermediate_size": _field(file, "llama.feed_forward_length"),
-        "num_hidden_layers": _field(file, "llama.block_count"),
+        "intermediate_size": _field(file, "feed_forward_length"),
+        "num_hidden_layers": _field(file, "block_count"),
         "num_attention_heads": heads,
-        "num_key_value_heads": metadata.get("llama.attention.head_count_kv", heads),
+        "num_key_value_heads": kv_heads,
         "head_dim": head_dim,
-        "max_position_embeddings": _field(file, "llama.context_length"),
-        "rms_norm_eps": _field(file, "llama.attention.layer_norm_rms_epsilon"),
-        "rope_parameters": _rope_parameters(file, head_dim),
+        "max_position_embeddings": _field(file, "context_length"),
+        "rms_norm_eps": _field(file, "attention.layer_norm_rms_epsilon"),
         "tie_word_embeddings": "output.weight" not in file.tensors,
-        "attention_bias": "blk.0.attn_q.bias" in file.tensors,
-        "mlp_bias": "blk.0.ffn_up.bias" in file.tensors,
+        **rope_settings(file, head_dim, may_be_partial=model_type == "phi3"),
+        **_own_settings(file, prefix, hidden, heads, head_dim),
         **generation_config_from_gguf(file),
     }
+
+
+def _own_settings(file: GgufFile, prefix: str, hidden: int, heads: int, head_dim: int) -> dict[str, Any]:
+    """Return what only this family's configuration holds."""
+    metadata = file.metadata
+    if prefix == "llama":
+        return {"hidden_act": "silu", "attention_bias": "blk.0.attn_q.bias" in file.tensors,
+                "mlp_bias": "blk.0.ffn_up.bias" in file.tensors}
+    window = metadata.get(f"{prefix}.attention.sliding_window")
+    if prefix in GEMMA_27B_LAYERS:
+        big = metadata.get(f"{prefix}.block_count") == GEMMA_27B_LAYERS[prefix]
+        settings = {"query_pre_attn_scalar": hidden // heads if big else head_dim,
+                    "hidden_activation": "gelu_pytorch_tanh",
+                    "attn_logit_softcapping": metadata.get(f"{prefix}.attn_logit_softcapping"),
+                    "final_logit_softcapping": metadata.get(f"{prefix}.final_logit_softcapping")}
+        return settings if window is None else settings | {"sliding_window": window}
+    return {"hidden_act": "silu"} | ({"sliding_window": window} if prefix == "phi3" else {})
 
 
 def generation_config_from_gguf(file: GgufFile) -> dict[str, Any]:
@@ -66,43 +88,7 @@ def generation_config_from_gguf(file: GgufFile) -> dict[str, Any]:
 
 
 def _field(file: GgufFile, key: str) -> Any:
+    key = f"{file.metadata['general.architecture']}.{key}"
     if key not in file.metadata:
         raise ArtifactError(file.path.name, f"lacks the metadata field {key}")
     return file.metadata[key]
-
-
-def _rope_parameters(file: GgufFile, head_dim: int) -> dict[str, Any]:
-    metadata, name = file.metadata, file.path.name
-    theta = metadata.get("llama.rope.freq_base", 10_000.0)
-    kind = metadata.get("llama.rope.scaling.type", "none")
-    if ROPE_FACTORS in file.tensors:
-        return _llama3_parameters(file, head_dim, theta)
-    if kind == "linear":
-        return {"rope_type": "linear", "rope_theta": theta, "factor": _field(file, "llama.rope.scaling.factor")}
-    if kind != "none":
-        raise ArtifactError(name, f"the rope scaling {str(kind)[:40]!r} is not supported")
-    return {"rope_type": "default", "rope_theta": theta}
-
-
-def _llama3_parameters(file: GgufFile, head_dim: int, theta: float) -> dict[str, Any]:
-    """Find the llama-3 scaling whose divisors the file stores; raise ArtifactError when they are of another kind."""
-    tensor = file.tensors[ROPE_FACTORS]
-    divisors = dequantise(file.read_raw(ROPE_FACTORS), tensor.type, tensor.shape)
-    factor = float(divisors.max(initial=1.0))
-    if divisors.shape != (head_dim // 2,) or not np.allclose(divisors, llama3_divisors(head_dim, theta, factor),
-                                                             rtol=1e-3):
-        raise ArtifactError(file.path.name, f"{ROPE_FACTORS} does not hold a llama-3 rope scaling")
-    return {"rope_type": "llama3", "rope_theta": theta, "factor": factor, "low_freq_factor": LLAMA3_LOW,
-            "high_freq_factor": LLAMA3_HIGH, "original_max_position_embeddings": LLAMA3_ORIGINAL}
-
-
-def llama3_divisors(head_dim: int, theta: float, factor: float) -> npt.NDArray[np.float64]:
-    """Return what llama-3 scaling divides each rope frequency by. [head_dim / 2]
-
-    Source: transformers' _compute_llama3_parameters; llama.cpp's converter stores the same.
-    """
-    wavelengths = 2 * np.pi * theta ** (np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
-    smooth = (LLAMA3_ORIGINAL / wavelengths - LLAMA3_LOW) / (LLAMA3_HIGH - LLAMA3_LOW)
-    between = 1 / ((1 - smooth) / factor + smooth)
-    low, high = LLAMA3_ORIGINAL / LLAMA3_LOW, LLAMA3_ORIGINAL / LLAMA3_HIGH
-    return np.where(wavelengths < high, 1.0, np.where(wavelengths > low, factor, between))

@@ -1,41 +1,65 @@
-"""The names of a llama-shaped decoder's tensors: which there must be, and what GGUF calls them."""
+"""What GGUF calls a decoder's tensors, family by family, and how it keeps their rows and values."""
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy.typing as npt
 
-from inference.decoder_spec import DecoderSpec
-
-EMBEDDING = "model.embed_tokens.weight"
 HEAD = "lm_head.weight"
 ROPE_FACTORS = "rope_freqs.weight"  # GGUF only: what llama-3 rope scaling divides each frequency by
+LONG_FACTORS, SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"  # and longrope's
+CONFIGURATION_TENSORS = (ROPE_FACTORS, LONG_FACTORS, SHORT_FACTORS)  # part of the configuration, not of the weights
 
-_GGUF_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-_GGUF_LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-_GGUF_LAYER_NAME = re.compile(r"blk\.(\d{1,6})\.([a-z_]+)\.(weight|bias)")
-_GGUF_TOP_NAME = re.compile(r"([a-z_]+)\.(weight|bias)")
+_TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
+_ATTENTION = {"attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+              "attn_output": "self_attn.o_proj"}  # fmt: skip
+_QK_NORM = {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"}
+_MLP = {"ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+_NORMS = {"attn_norm": "input_layernorm", "ffn_norm": "post_attention_layernorm"}
+_FOUR_NORMS = {"attn_norm": "input_layernorm", "post_attention_norm": "post_attention_layernorm",
+               "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}  # fmt: skip
+_LAYER_NAME = re.compile(r"blk\.(\d{1,6})\.([a-z_]+)\.(weight|bias)")
+_TOP_NAME = re.compile(r"([a-z_]+)\.(weight|bias)")
 
 
-def hf_name(gguf_name: str) -> str | None:
-    """Return the Hugging Face name of a llama tensor in GGUF, or None when a llama has no such tensor."""
-    if match := _GGUF_LAYER_NAME.fullmatch(gguf_name):
-        layer, part, suffix = match.groups()
-        return f"model.layers.{int(layer)}.{_GGUF_LAYER[part]}.{suffix}" if part in _GGUF_LAYER else None
-    if match := _GGUF_TOP_NAME.fullmatch(gguf_name):
-        part, suffix = match.groups()
-        return f"{_GGUF_TOP[part]}.{suffix}" if part in _GGUF_TOP else None
-    return None
+@dataclass(frozen=True, kw_only=True)
+class GgufArchitecture:
+    """How llama.cpp's converter stores one family. model_type: what transformers calls it.
+
+    layer_names: GGUF's stems in a layer → Hugging Face's. interleaved: rows of queries and keys are reordered, see
+    half_split_rows. plus_one: norms are stored as 1 + weight. Source: llama.cpp's convert_hf_to_gguf.py.
+    """
+
+    model_type: str
+    layer_names: dict[str, str]
+    interleaved: bool = False
+    plus_one: bool = False
+
+    def hf_name(self, gguf_name: str) -> str | None:
+        """Return a tensor's Hugging Face name, or None when the family has no such tensor."""
+        if match := _LAYER_NAME.fullmatch(gguf_name):
+            layer, part, suffix = match.groups()
+            known = self.layer_names.get(part)
+            return None if known is None else f"model.layers.{int(layer)}.{known}.{suffix}"
+        if match := _TOP_NAME.fullmatch(gguf_name):
+            part, suffix = match.groups()
+            return f"{_TOP[part]}.{suffix}" if part in _TOP else None
+        return None
+
+
+ARCHITECTURES = {
+    "llama": GgufArchitecture(model_type="llama", layer_names={**_NORMS, **_ATTENTION, **_MLP}, interleaved=True),
+    "qwen2": GgufArchitecture(model_type="qwen2", layer_names={**_NORMS, **_ATTENTION, **_MLP}),
+    "qwen3": GgufArchitecture(model_type="qwen3", layer_names={**_NORMS, **_ATTENTION, **_QK_NORM, **_MLP}),
+    "gemma2": GgufArchitecture(model_type="gemma2", layer_names={**_FOUR_NORMS, **_ATTENTION, **_MLP}, plus_one=True),
+    "gemma3": GgufArchitecture(model_type="gemma3_text", plus_one=True,
+                               layer_names={**_FOUR_NORMS, **_ATTENTION, **_QK_NORM, **_MLP}),
+    "phi3": GgufArchitecture(model_type="phi3", layer_names={
+        **_NORMS, "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "ffn_up": "mlp.gate_up_proj",
+        "ffn_down": "mlp.down_proj",
+    }),
+}  # fmt: skip
 
 
 def rotary_heads(name: str, *, num_heads: int, num_kv_heads: int) -> int | None:
@@ -54,25 +78,3 @@ def half_split_rows(rows: npt.NDArray[Any], heads: int) -> npt.NDArray[Any]:
     """
     half = rows.shape[0] // heads // 2
     return rows.reshape(heads, half, 2, *rows.shape[1:]).swapaxes(1, 2).reshape(rows.shape)
-
-
-def expected_shapes(spec: DecoderSpec) -> dict[str, tuple[int, ...]]:
-    """Return every tensor that a decoder of this spec has, with its shape. [out, in] for projections."""
-    hidden, queries, keys = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (spec.vocab_size, hidden), "model.norm.weight": (hidden,)}
-    if not spec.tie_word_embeddings:
-        shapes[HEAD] = (spec.vocab_size, hidden)
-    attention = {"q_proj": (queries, hidden), "k_proj": (keys, hidden), "v_proj": (keys, hidden),
-                 "o_proj": (hidden, queries)}
-    mlp = {"gate_proj": (spec.intermediate_size, hidden), "up_proj": (spec.intermediate_size, hidden),
-           "down_proj": (hidden, spec.intermediate_size)}
-    for layer in range(spec.num_layers):
-        prefix = f"model.layers.{layer}"
-        shapes[f"{prefix}.input_layernorm.weight"] = (hidden,)
-        shapes[f"{prefix}.post_attention_layernorm.weight"] = (hidden,)
-        for block, parts, bias in (("self_attn", attention, spec.attention_bias), ("mlp", mlp, spec.mlp_bias)):
-            for part, shape in parts.items():
-                shapes[f"{prefix}.{block}.{part}.weight"] = shape
-                if bias:
-                    shapes[f"{prefix}.{block}.{part}.bias"] = shape[:1]
-    return shapes

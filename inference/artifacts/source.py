@@ -1,7 +1,7 @@
 """Opens a model's weights and configuration, whatever they are stored as, under the names that transformers uses."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +11,30 @@ import numpy.typing as npt
 from inference.artifacts.config import decoder_spec_from_config
 from inference.artifacts.errors import ArtifactError
 from inference.artifacts.gguf import GgufFile, dequantise
-from inference.artifacts.gguf_config import config_from_gguf, generation_config_from_gguf
+from inference.artifacts.gguf_config import architecture_of, config_from_gguf, generation_config_from_gguf
 from inference.artifacts.jsonfile import read_object, read_object_if_present
-from inference.artifacts.names import ROPE_FACTORS, half_split_rows, hf_name, rotary_heads
+from inference.artifacts.names import CONFIGURATION_TENSORS, half_split_rows, rotary_heads
+from inference.artifacts.quantisation.opening import QuantisedLayers, quantisation_of, refuse_packed
+from inference.artifacts.quantisation.scheme import ActivationScheme
 from inference.artifacts.safetensors import open_safetensors
+from inference.artifacts.tensors import FLOAT_DTYPES, TensorInfo, float_values
 from inference.decoder_spec import DecoderSpec
 
 CONFIG_NAME = "config.json"
 GENERATION_CONFIG_NAME = "generation_config.json"
-FLOAT_DTYPES = ("F32", "F16", "BF16", "F64")  # the safetensors types that are read as weights
-
-
-@dataclass(frozen=True)
-class TensorInfo:
-    """One stored tensor: Hugging Face name, stored type ("F32", "BF16", "Q4_1"), shape (row-major), bytes stored."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
 
 
 class ModelSource(ABC):
     """The weights of one model and what its configuration says.
 
-    tensors: by Hugging Face name. config, generation_config: Hugging Face style, derived for a bare GGUF file.
+    tensors: by Hugging Face name; a quantised layer is one tensor, whatever it is stored in. config, generation_config:
+    Hugging Face style, derived for a bare GGUF file. activations: how a quantised checkpoint wants inputs rounded.
     """
 
     tensors: dict[str, TensorInfo]
     config: dict[str, Any]
     generation_config: dict[str, Any]
+    activations: ActivationScheme | None = None
 
     @staticmethod
     def open(path: Path) -> "ModelSource":
@@ -64,9 +58,20 @@ class ModelSource(ABC):
         """Return the decoder's shape. Raises ArtifactError when the architecture is unknown or a value impossible."""
         return decoder_spec_from_config(self.config, self.generation_config)
 
+    def conversions(self, mode: str) -> tuple[str, ...]:
+        """Say, a line each, which stored formats an engine that runs in this mode converts, and what it leaves out."""
+        kinds = Counter(info.dtype for info in self.tensors.values() if info.dtype not in FLOAT_DTYPES)
+        lines = [f"{count} tensors stored as {kind} run as {mode}" for kind, count in kinds.items() if kind != mode]
+        if self.activations is not None:
+            lines.append(f"the checkpoint rounds activations ({self.activations}); here they stay in floating point")
+        return tuple(lines)
+
     @abstractmethod
     def read_raw(self, name: str) -> npt.NDArray[np.uint8]:
-        """Return the stored bytes [nbytes], rows in Hugging Face order: a view on the file where they lie so."""
+        """Return the stored bytes [nbytes], rows in Hugging Face order: a view on the file where they lie so.
+
+        Raises ArtifactError for a layer that is stored in several tensors.
+        """
 
     @abstractmethod
     def read_float32(self, name: str) -> npt.NDArray[np.float32]:
@@ -74,7 +79,7 @@ class ModelSource(ABC):
 
 
 class FolderSource(ModelSource):
-    """A folder in Hugging Face layout with safetensors, single or sharded."""
+    """A folder in Hugging Face layout with safetensors, single or sharded, plain or quantised."""
 
     def __init__(self, folder: Path) -> None:
         self.config = read_object(folder / CONFIG_NAME)
@@ -84,28 +89,37 @@ class FolderSource(ModelSource):
         for name, file in self._files.items():
             entry = file.entries[name]
             self.tensors[name] = TensorInfo(name, entry.dtype, entry.shape, entry.stop - entry.start)
+        self._quantised: QuantisedLayers | None = None
+        if (quantisation := quantisation_of(self.config, folder)) is None:
+            refuse_packed(self.tensors)
+        else:
+            self._quantised = QuantisedLayers(self.tensors, quantisation, self._read_stored)
+            self.tensors = self._quantised.tensors
+            self.activations = quantisation.activations
 
-    def read_raw(self, name: str) -> npt.NDArray[np.uint8]:
+    def _read_stored(self, name: str) -> npt.NDArray[np.uint8]:
         return self._files[name].read_raw(name)
 
+    def read_raw(self, name: str) -> npt.NDArray[np.uint8]:
+        if self.tensors[name].quantised:
+            raise ArtifactError("weights", f"tensor {name!r} is stored in several tensors")
+        return self._read_stored(name)
+
     def read_float32(self, name: str) -> npt.NDArray[np.float32]:
-        info, raw = self.tensors[name], self.read_raw(name)
-        if info.dtype == "F32":
-            values = raw.view("<f4")
-        elif info.dtype == "BF16":
-            values = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
-        elif info.dtype in ("F16", "F64"):
-            values = raw.view("<f2" if info.dtype == "F16" else "<f8").astype(np.float32)
-        else:
+        info = self.tensors[name]
+        if info.quantised and self._quantised is not None:
+            return self._quantised.dequantise(name)
+        if info.dtype not in FLOAT_DTYPES:
             raise ArtifactError(self._files[name].path.name, f"tensor {name!r} of type {info.dtype} can't be read")
-        return values.reshape(info.shape)
+        return float_values(self._read_stored(name), info.dtype, info.shape)
 
 
 class GgufSource(ModelSource):
-    """One GGUF file of the llama shape; tensors go by their Hugging Face names, query and key rows in that order."""
+    """One GGUF file; tensors go by their Hugging Face names, with rows and values as transformers has them."""
 
     def __init__(self, path: Path, *, folder: Path | None = None) -> None:
         self._file = GgufFile(path)
+        self._architecture = architecture_of(self._file)
         derived = config_from_gguf(self._file)
         beside = {} if folder is None else read_object_if_present(folder / CONFIG_NAME)
         self.config = beside or derived
@@ -115,17 +129,18 @@ class GgufSource(ModelSource):
         self._gguf_names: dict[str, str] = {}
         self.tensors = {}
         for gguf_name, tensor in self._file.tensors.items():
-            if gguf_name == ROPE_FACTORS:  # part of the configuration, not of the weights
+            if gguf_name in CONFIGURATION_TENSORS:
                 continue
-            name = hf_name(gguf_name)
+            name = self._architecture.hf_name(gguf_name)
             if name is None:
-                raise ArtifactError(path.name, f"tensor {gguf_name[:100]!r} is not one of a llama decoder")
+                raise ArtifactError(path.name, f"tensor {gguf_name[:100]!r} is not one of a "
+                                               f"{self._architecture.model_type} decoder")
             self._gguf_names[name] = gguf_name
             self.tensors[name] = TensorInfo(name, tensor.type, tensor.shape, tensor.stop - tensor.start)
 
     def _in_order(self, name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         heads = rotary_heads(name, num_heads=self._heads[0], num_kv_heads=self._heads[1])
-        if heads is None:
+        if heads is None or not self._architecture.interleaved:
             return values
         if values.shape[0] % (2 * heads):
             raise ArtifactError(self._file.path.name, f"tensor {name!r} has {values.shape[0]:,} rows, "
@@ -139,4 +154,6 @@ class GgufSource(ModelSource):
     def read_float32(self, name: str) -> npt.NDArray[np.float32]:
         info = self.tensors[name]
         values = dequantise(self._file.read_raw(self._gguf_names[name]), info.dtype, info.shape)
+        if self._architecture.plus_one and name.endswith("norm.weight"):
+            values = values - 1
         return self._in_order(name, values)
