@@ -1,6 +1,6 @@
 """Renders a conversation to a model's prompt text with the chat template that the model came with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +60,18 @@ class ChatTemplate:
             raise TemplateError("this model has no chat template")
         return cls(source, TextTokenizer.from_path(path).named_tokens)
 
-    def render(self, messages: Sequence[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
-        """Return the prompt text. messages: {"role", "content"} each. Raises TemplateError, in the template's words."""
+    def render(self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None,
+               variables: Mapping[str, Any] | None = None, add_generation_prompt: bool = True) -> str:
+        """Return the prompt text. messages: {"role", "content"} each. Raises TemplateError, in the template's words.
+
+        tools: functions that the model may call. variables: others of the template; they can't replace these.
+        """
         self._sandbox.start_clock()
+        given = {**(variables or {}), **self._named_tokens, "messages": [dict(message) for message in messages],
+                 "tools": [dict(tool) for tool in tools] if tools else None, "documents": None,
+                 "add_generation_prompt": add_generation_prompt}
         try:
-            return bounded(self._template.generate(
-                messages=[dict(message) for message in messages], tools=None, documents=None,
-                add_generation_prompt=add_generation_prompt, **self._named_tokens,
-            ))
+            return bounded(self._template.generate(given))
         except TemplateError:
             raise
         except jinja2.TemplateError as error:

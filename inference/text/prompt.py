@@ -2,8 +2,9 @@
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from inference.text.chat_template import ChatTemplate, TemplateError, read_chat_template
 from inference.text.tokenizer import TextTokenizer
@@ -33,21 +34,38 @@ class PromptBuilder:
         resolved = path.resolve()
         return _load(resolved, resolved.stat().st_mtime_ns if resolved.exists() else 0)
 
-    def chat_ids(self, messages: Sequence[dict[str, str]]) -> list[int]:
-        """Return the prompt's ids, ready for the reply. Raises TemplateError."""
+    def chat_ids(self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None,
+                 variables: Mapping[str, Any] | None = None) -> list[int]:
+        """Return the prompt's ids, ready for the reply. Raises TemplateError.
+
+        messages: {"role", "content"} each, and what the template reads besides, such as tool_calls. tools: functions
+        that the model may call, in OpenAI's form. variables: of the template, such as enable_thinking.
+        """
         if self.template is None:
             raise TemplateError("this model has no chat template")
-        if self._control is None or not any(self._control.search(value) for message in messages
-                                            for value in message.values()):
+        given = {"messages": messages, "tools": tools or None, "variables": variables or {}}
+        if self._control is None or not any(self._control.search(text) for text in _texts(given)):
             # The template writes the start token itself where the model wants one: adding it again would double it.
-            return self.tokenizer.encode(self.template.render(messages), add_special_tokens=False)
-        mark = _unused_character(messages)
-        marked = [{key: self._mark(value, mark) for key, value in message.items()} for message in messages]
-        return self._encode_marked(self.template.render(marked), mark)
+            text = self.template.render(messages, tools=tools, variables=variables)
+            return self.tokenizer.encode(text, add_special_tokens=False)
+        mark = _unused_character(given)
+        marked = self._marked(given, mark)
+        text = self.template.render(marked["messages"], tools=marked["tools"], variables=marked["variables"])
+        return self._encode_marked(text, mark)
 
     def text_ids(self, text: str) -> list[int]:
         """Return the ids of a plain text, with the start token where the tokenizer adds one; control strings count."""
         return self.tokenizer.encode(text, add_special_tokens=True)
+
+    def _marked(self, value: Any, mark: str) -> Any:
+        """Return a copy of messages or tools in which every control string has a mark inside."""
+        if isinstance(value, str):
+            return self._mark(value, mark)
+        if isinstance(value, Mapping):
+            return {self._mark(key, mark): self._marked(found, mark) for key, found in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._marked(found, mark) for found in value]
+        return value
 
     def _mark(self, text: str, mark: str) -> str:
         assert self._control is not None
@@ -76,7 +94,20 @@ def _load(path: Path, modified_ns: int) -> PromptBuilder:
     return PromptBuilder(tokenizer, None if source is None else ChatTemplate(source, tokenizer.named_tokens))
 
 
-def _unused_character(messages: Sequence[dict[str, str]]) -> str:
+def _texts(value: Any) -> Iterator[str]:
+    """Every string in messages or tools, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, found in value.items():
+            yield key
+            yield from _texts(found)
+    elif isinstance(value, list | tuple):
+        for found in value:
+            yield from _texts(found)
+
+
+def _unused_character(given: Any) -> str:
     """Return a private-use character that no message contains."""
-    used = set().union(*(value for message in messages for value in message.values()))
+    used = set().union(*_texts(given))
     return next(char for code in range(0xF0000, 0xFFFFE) if (char := chr(code)) not in used)
