@@ -70,7 +70,8 @@ class CpuEngineLayout:
         values = sum(layers * outputs * inputs for layers, outputs, inputs in self._packed().values())
         rows = sum(layers * outputs for layers, outputs, _ in self._packed().values())
         yield Line("Matrices", f"{values:,} values in panels of {PANEL} outputs × {self._weight} bytes + "
-                   f"{rows:,} rows × {2 * FLOAT} bytes of scale and bias", values * self._weight + rows * 2 * FLOAT, "bytes")
+                   f"{rows:,} rows × {2 * FLOAT} bytes of scale and bias",
+                   values * self._weight + rows * 2 * FLOAT, "bytes")
         yield Line("Norms and rotary tables",
                    f"({2 * len(self.shape.layers) + 1} norms × {self.shape.hidden:,} + {context:,} positions × "
                    f"{self.shape.head_dim}) × {FLOAT} bytes", self._tables(context), "bytes")

@@ -39,7 +39,8 @@ _BIASED = Traits(qkv_bias=True, out_bias=True, mlp_bias=True, norm_rows=2, gated
 _PLAIN = Traits(qkv_bias=False, out_bias=False, mlp_bias=False)
 
 FAMILIES: dict[str, Traits] = {
-    "llama": Traits(), "mistral": _PLAIN, "ministral": _PLAIN, "smollm3": Traits(tied=True), "seed_oss": Traits(out_bias="attention_out_bias"),
+    "llama": Traits(), "mistral": _PLAIN, "ministral": _PLAIN, "smollm3": Traits(tied=True),
+    "seed_oss": Traits(out_bias="attention_out_bias"),
     "qwen2": replace(_PLAIN, qkv_bias=True), "qwen2_moe": replace(_PLAIN, qkv_bias=True),
     "qwen3": replace(Traits(qk_norm="head"), mlp_bias=False),
     "qwen3_moe": replace(Traits(qk_norm="head"), mlp_bias=False),

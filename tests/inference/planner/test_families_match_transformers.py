@@ -30,7 +30,7 @@ CASES: dict[str, list[dict[str, Any]]] = {
     "glm4_moe": [ROUTED | {"head_dim": 16}, ROUTED | {"head_dim": 16, "use_qk_norm": True, "attention_bias": True}],
     "granite": [{}], "granitemoe": [{"num_local_experts": 4}], "cohere": [{}], "cohere2": [{}],
     "starcoder2": [{}, {"use_bias": False}], "stablelm": [{}], "phi": [{}], "gpt_neox": [{"num_key_value_heads": 4}],
-    "gpt2": [{"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 128,
+    "gpt2": [{"n_embd": 64, "n_layer": 3, "n_head": 4, "n_positions": 128, "n_inner": 96,
               "num_key_value_heads": 4}], "exaone4": [{"sliding_window": 64}],
     "seed_oss": [{"head_dim": 16}], "ernie4_5": [{"head_dim": 16}], "hunyuan_v1_dense": [{"head_dim": 16}],
     "deepseek_v2": [ROUTED | LATENT, ROUTED | LATENT | {"q_lora_rank": None}],
