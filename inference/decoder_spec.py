@@ -91,8 +91,9 @@ class MoeSpec:
 
     intermediate_size: of one expert. score: what turns router logits into weights: softmax or sigmoid over all experts,
     or softmax over the chosen ones. groups, top_groups: experts lie in groups, of which only the best may be chosen
-    from. norm_top_k: chosen weights are divided by their sum. scaling: then multiplied by this. correction_bias: a
-    bias of the checkpoint is added to the scores for choosing only. router_bias, expert_bias: linear layers with bias.
+    from; a group is as good as the sum of its group_score_top best experts. norm_top_k: chosen weights are divided by
+    their sum. scaling: then multiplied by this. correction_bias: a bias of the checkpoint is added to the scores for
+    choosing only. router_bias, expert_bias: linear layers with bias.
     shared_experts_size: inner size of an MLP that every token passes, 0 for none; shared_gate: behind a sigmoid gate.
     """
 
@@ -102,6 +103,7 @@ class MoeSpec:
     score: RouterScore = "softmax"
     groups: int = 1
     top_groups: int = 1
+    group_score_top: int = 1
     norm_top_k: bool = False
     scaling: float = 1.0
     correction_bias: bool = False
@@ -111,8 +113,10 @@ class MoeSpec:
     shared_gate: bool = False
 
     def __post_init__(self) -> None:
-        _require_sizes(self, "num_experts", "top_k", "intermediate_size", "groups", "top_groups")
+        _require_sizes(self, "num_experts", "top_k", "intermediate_size", "groups", "top_groups", "group_score_top")
         _require(self.num_experts % self.groups == 0, "groups", "must divide num_experts")
+        _require(self.group_score_top <= self.num_experts // self.groups, "group_score_top",
+                 "must be at most the experts of a group")
         _require(self.top_groups <= self.groups, "top_groups", "must be at most groups")
         _require(self.top_k <= self.num_experts // self.groups * self.top_groups, "top_k",
                  "must be at most the experts of the chosen groups")
@@ -232,6 +236,12 @@ class DecoderSpec:
         everywhere = all(layer == LayerSpec() for layer in self.layers)
         rotates = self.rope.kind in ("default", "linear", "llama3") and self.rope.partial == 1
         return usual and everywhere and rotates and not self.rope.interleaved
+
+    @property
+    def switch_length(self) -> int | None:
+        """Texts with more tokens than this have other rotary frequencies from their start on (longrope)."""
+        lengths = [rope.original_max_position for rope in self.ropes if rope.kind == "longrope"]
+        return min(lengths, default=None)
 
     def layer(self, index: int) -> LayerSpec:
         """Return what a layer, counted from 0, does in its own way."""

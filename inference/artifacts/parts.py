@@ -1,10 +1,14 @@
 """The tensors that a decoder of a spec is made of, by names of our own, and where a checkpoint's tensors put them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy.typing as npt
 
 from inference.decoder_spec import DecoderSpec, MlaSpec, MoeSpec, NormPlaces
 
+Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Names = Mapping[str, tuple[str, ...]]
 """The stem of a stored tensor's name (without .weight or .bias) → the decoder's parts that its rows hold, in order."""
@@ -12,10 +16,28 @@ Names = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Stored:
-    """One tensor of a checkpoint: its shape, and the decoder's parts that its first axis holds, with their rows."""
+    """One tensor of a checkpoint: its shape, and the decoder's parts that its first axis holds, with their rows.
+
+    lead: so many first axes hold the rows, as one. arrange: brings the values as stored into that order.
+    """
 
     shape: Shape
     holds: tuple[tuple[str, int], ...]
+    lead: int = 1
+    arrange: Callable[[Array], Array] | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(rows for _, rows in self.holds)
+
+    def renamed(self, prefix: str) -> "Stored":
+        """Return the same with a prefix before the name of each part."""
+        return replace(self, holds=tuple((prefix + part, rows) for part, rows in self.holds))
+
+    def as_rows(self, values: Array) -> Array:
+        """Return the values [shape] as rows, [rows, ...], in the order of holds."""
+        values = values if self.arrange is None else self.arrange(values)
+        return values.reshape(-1, *values.shape[self.lead:])
 
 
 def top_parts(spec: DecoderSpec) -> dict[str, Shape]:
@@ -40,7 +62,7 @@ def layer_parts(spec: DecoderSpec, index: int) -> dict[str, Shape]:
                             biased=("gate", "up", "down") if spec.mlp_bias else ())
 
 
-def _linears(shapes: dict[str, Shape], biased: tuple[str, ...] = ()) -> dict[str, Shape]:
+def _linears(shapes: Mapping[str, Shape], biased: tuple[str, ...] = ()) -> dict[str, Shape]:
     weights = {f"{name}.weight": shape for name, shape in shapes.items()}
     return weights | {f"{name}.bias": shapes[name][:1] for name in biased}
 
@@ -79,7 +101,7 @@ def _latent_parts(spec: DecoderSpec, mla: MlaSpec) -> dict[str, Shape]:
     else:
         shapes |= {"q_a": (mla.q_lora_rank, hidden), "q_b": (queries, mla.q_lora_rank)}
         norms["q_a_norm.weight"] = (mla.q_lora_rank,)
-    biased = (("q_a" if mla.q_lora_rank else "q"), "kv_a", "o") if spec.attention_bias else ()
+    biased = (*(("q_a",) if mla.q_lora_rank else ()), "kv_a", "o") if spec.attention_bias else ()
     return _linears(shapes, biased) | norms
 
 

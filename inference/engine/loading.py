@@ -36,7 +36,8 @@ def load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, 
     constraints = Constraints(tokenizer.backend, vocabulary=text.vocab_size, end_ids=runner.spec.eos_token_ids)
     constraints.prepare()
     scheduler = Scheduler(num_blocks=runner.num_blocks, block_size=runner.block_size, max_num_seqs=config.max_num_seqs,
-                          max_num_batched_tokens=config.max_num_batched_tokens)
+                          max_num_batched_tokens=config.max_num_batched_tokens,
+                          switch_length=runner.spec.switch_length)
     loop = EngineLoop(
         runner=runner, scheduler=scheduler, text=text, constraints=constraints,
         eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len, speculation=config.speculation,

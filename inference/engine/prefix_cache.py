@@ -7,6 +7,7 @@ from inference.engine.block_pool import BlockPool
 from inference.engine.request import Request
 
 KEY_BYTES = 16
+LONG = b"\0long"  # what blocks of texts past the model's switch length have in their keys
 
 
 def root_key(salt: bytes) -> bytes:
@@ -57,5 +58,5 @@ class PrefixCache:
     def _extend_keys(self, request: Request, count: int) -> None:
         keys, size = request.block_keys, self._block_size
         for index in range(len(keys), count):
-            parent = keys[-1] if keys else root_key(request.salt)
+            parent = keys[-1] if keys else root_key(request.salt + LONG * request.past_switch)
             keys.append(block_key(parent, request.token_ids[index * size:(index + 1) * size]))

@@ -17,8 +17,9 @@ class Request:
     block_keys: chained prefix-cache keys of its full blocks, as far as they have been hashed.
     num_computed: tokens whose keys and values are in the cache. num_scored: prompt tokens whose log-probability has
     been told or isn't wanted (the first has none). cached_tokens: how many of the prompt came from the
-    prefix cache at the first admission. drafter: guesses its next tokens; None doesn't speculate. Times are in seconds
-    of the engine's clock; -1 is not yet.
+    prefix cache at the first admission. drafter: guesses its next tokens; None doesn't speculate. past_switch: it is
+    long enough to be computed in the model's other way (Scheduler.switch_length), which shares no blocks with the
+    first. Times are in seconds of the engine's clock; -1 is not yet.
     """
 
     request_id: str
@@ -40,6 +41,7 @@ class Request:
     preemptions: int = 0
     finish_reason: FinishReason | None = None
     drafter: NgramDrafter | None = None
+    past_switch: bool = False
 
     submitted_at: float = -1.0
     scheduled_at: float = -1.0

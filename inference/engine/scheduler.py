@@ -26,9 +26,13 @@ class Scheduler:
     Running requests are kept in order of (priority, arrival). A request is admitted when blocks for all of its tokens
     can be had and each running one could still take another block. When a decode finds no block, the running request
     that is last in order gives all of its blocks back and is computed again later (its output tokens stay).
+
+    switch_length: a model may compute texts that are longer than this in another way (longrope); a request that grows
+    past it is computed again from its start.
     """
 
-    def __init__(self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    def __init__(self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int,
+                 switch_length: int | None = None) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError("max_num_batched_tokens: must be at least max_num_seqs")
         self.pool = BlockPool(num_blocks)
@@ -36,6 +40,7 @@ class Scheduler:
         self.block_size = block_size
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
+        self.switch_length = switch_length
         self.running: list[Request] = []
         self.waiting: list[Request] = []
         self.num_preemptions = 0
@@ -53,6 +58,7 @@ class Scheduler:
         """Queue a request. The caller has checked that it fits: its tokens so far and one more within `capacity`."""
         assert len(request.token_ids) <= self.capacity, f"request {request.request_id} can never fit"
         request.phase = "waiting"
+        request.past_switch = self._is_past_switch(request)
         insort(self.waiting, request, key=_order)
 
     def remove(self, request: Request, *, reusable: bool = True) -> None:
@@ -68,6 +74,10 @@ class Scheduler:
 
     def schedule(self) -> StepPlan:
         """Choose the tokens of the next step and give them blocks."""
+        for request in [r for r in self.running if self._is_past_switch(r) and not r.past_switch]:
+            self.remove(request)
+            request.block_keys.clear()
+            self.add(request)
         chunks: list[Chunk] = []
         preempted: list[Request] = []
         budget = self.max_num_batched_tokens
@@ -112,12 +122,17 @@ class Scheduler:
             request, draft = chunk.request, list[int]()
             if request.drafter is not None:
                 most = min(budget, request.max_output - request.num_output - 1, self._room(request))
+                if self.switch_length is not None and not request.past_switch:
+                    most = min(most, self.switch_length - len(request.token_ids))
                 draft = request.drafter.propose(request.token_ids, decodes=len(chunks), most=most)
                 while len(request.block_table) < self._blocks_for(len(request.token_ids) + len(draft)):
                     request.block_table.append(self.pool.allocate())
             budget -= len(draft)
             drafted.append(replace(chunk, draft=tuple(draft)))
         return drafted
+
+    def _is_past_switch(self, request: Request) -> bool:
+        return self.switch_length is not None and len(request.token_ids) > self.switch_length
 
     def _room(self, request: Request) -> int:
         """Tokens that fit behind a request's last one, while every running request could still take a block."""

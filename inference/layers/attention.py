@@ -31,6 +31,11 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor, *, interleaved: bool = False
     return torch.cat((turned, kept), dim=-1) if kept.shape[-1] else turned
 
 
+def by_head(x: Tensor, heads: int) -> Tensor:
+    """Return x [tokens, heads * dim] as [tokens, heads, dim]."""
+    return x.reshape(len(x), heads, -1)
+
+
 class Attention:
     """Multi-head attention with grouped keys: qk-norms, rope, window, soft-cap and sinks as the spec says."""
 
@@ -52,22 +57,22 @@ class Attention:
     def __call__(self, x: Tensor, step: StepTensors, cache: LayerCache) -> Tensor:
         """Return what attention adds for x [tokens, hidden]; see AttentionModule."""
         widths = [self._heads * self._dim, self._kv_heads * self._dim, self._kv_heads * self._dim]
-        query, key, value = self._qkv(x, step).split(widths, dim=-1)
+        query, key, value = torch.split(self._qkv(x, step), widths, dim=-1)
         query, key = self._normed(query, key)
         if self.layer.rope is not None:
             cosine, sine = step.rotary[self.layer.rope]
             query = rotate(query, cosine, sine, interleaved=self._interleaved)
             key = rotate(key, cosine, sine, interleaved=self._interleaved)
-        cache.write(step.slots, key, value.unflatten(-1, (self._kv_heads, self._dim)))
+        cache.write(step.slots, key, by_head(value, self._kv_heads))
         attended = paged_attention(query, step, cache, scale=self._scale, window=self.layer.window,
                                    softcap=self._softcap, sinks=self._sinks)
-        return self._output(attended.flatten(1), step)
+        return self._output(attended.reshape(len(x), -1), step)
 
     def _normed(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys by heads, [tokens, heads, dim], normed where the spec wants it."""
         if self._query_norm and self._key_norm and self._norm_whole:
             query, key = self._query_norm(query), self._key_norm(key)
-        query, key = query.unflatten(-1, (self._heads, self._dim)), key.unflatten(-1, (self._kv_heads, self._dim))
+        query, key = by_head(query, self._heads), by_head(key, self._kv_heads)
         if self._query_norm and self._key_norm and not self._norm_whole:
             query, key = self._query_norm(query), self._key_norm(key)
         return query, key

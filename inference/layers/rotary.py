@@ -42,7 +42,8 @@ def _llama3(inverse: Float32, rope: RopeSpec) -> Float32:
     )
     mixed = (1 - blend) * slowed + blend * inverse
     kept = np.where(wavelength < shortest, inverse, mixed)
-    return np.where(wavelength > longest, slowed, kept).astype(np.float32)
+    result: Float32 = np.where(wavelength > longest, slowed, kept).astype(np.float32)
+    return result
 
 
 def _yarn(inverse: Float32, rope: RopeSpec, rotated: int) -> Float32:
@@ -61,7 +62,8 @@ def _yarn(inverse: Float32, rope: RopeSpec, rotated: int) -> Float32:
     low, high = max(low, 0), min(high, rotated - 1)
     span = high - low if high != low else 0.001
     slowed = np.clip((np.arange(rotated // 2, dtype=np.float32) - low) / span, 0, 1)
-    return (inverse / np.float32(rope.factor) * slowed + inverse * (1 - slowed)).astype(np.float32)
+    result: Float32 = (inverse / np.float32(rope.factor) * slowed + inverse * (1 - slowed)).astype(np.float32)
+    return result
 
 
 def rotary_tables(

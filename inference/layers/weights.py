@@ -60,8 +60,8 @@ class WeightLoader:
     def __init__(
         self, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype, mode: Mode, on_bytes: OnBytes
     ) -> None:
-        self.device, self.dtype, self.nbytes = device, dtype, 0
-        self._checkpoint, self._mode, self._on_bytes = checkpoint, mode, on_bytes
+        self.device, self.dtype, self.mode, self.nbytes = device, dtype, mode, 0
+        self._checkpoint, self._on_bytes = checkpoint, on_bytes
         self._done, self._total = 0, checkpoint.nbytes
 
     def __contains__(self, part: str) -> bool:
@@ -74,30 +74,35 @@ class WeightLoader:
         self._on_bytes(min(self._done, self._total), self._total)
         return values
 
-    def tensor(self, part: str) -> Tensor:
-        """Return a part as a tensor of its own on the device."""
-        values = torch.from_numpy(np.array(self.read(part), np.float32)).to(self.device, self.dtype)
+    def tensor(self, part: str, *, exact: bool = False) -> Tensor:
+        """Return a part as a tensor of its own on the device. exact: in float32 whatever the others are kept in."""
+        values = torch.from_numpy(np.array(self.read(part), np.float32))
+        values = values.to(self.device, torch.float32 if exact else self.dtype)
         self.nbytes += values.nbytes
         return values
 
-    def linear(self, *parts: str) -> Linear:
-        """Return one linear layer whose outputs are those of the given parts (without .weight), one after the other."""
-        return self._packed(parts) if self.device.type == "cpu" else self._dense(parts)
+    def linear(self, *parts: str, exact: bool = False) -> Linear:
+        """Return one linear layer whose outputs are those of the given parts (without .weight), one after the other.
+
+        exact: its weights and what it is given stay in float32.
+        """
+        return self._packed(parts, exact) if self.device.type == "cpu" else self._dense(parts, exact)
 
     def embedding(self, part: str) -> Embedding:
         """Return the table of embeddings."""
         table = self._packed((part,)) if self.device.type == "cpu" else self._dense((part,))
         return Embedding(table)
 
-    def _dense(self, parts: tuple[str, ...]) -> DenseLinear:
-        weight = torch.cat([self.tensor(f"{part}.weight") for part in parts])
-        biases = [self.tensor(f"{part}.bias") for part in parts if f"{part}.bias" in self]
+    def _dense(self, parts: tuple[str, ...], exact: bool = False) -> DenseLinear:
+        weight = torch.cat([self.tensor(f"{part}.weight", exact=exact) for part in parts])
+        biases = [self.tensor(f"{part}.bias", exact=exact) for part in parts if f"{part}.bias" in self]
         return DenseLinear(weight, torch.cat(biases) if biases else None)
 
-    def _packed(self, parts: tuple[str, ...]) -> PackedLinear:
+    def _packed(self, parts: tuple[str, ...], exact: bool = False) -> PackedLinear:
         weights = [self.read(f"{part}.weight") for part in parts]
         outputs = sum(len(values) for values in weights)
-        packed = packed_room(layers=1, panels=panels_for(outputs), inputs=weights[0].shape[1], mode=self._mode)
+        packed = packed_room(layers=1, panels=panels_for(outputs), inputs=weights[0].shape[1],
+                             mode="float32" if exact else self.mode)
         row = 0
         for part, values in zip(parts, weights, strict=True):
             fill(packed, 0, values, first_output=row)

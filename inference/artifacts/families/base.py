@@ -1,13 +1,14 @@
 """What a family is: how its configuration reads, and which tensors its checkpoints hold the decoder's parts in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from inference.artifacts.config_reader import ConfigReader
+from inference.artifacts.families.experts import ExpertLayout
 from inference.artifacts.parts import Names, Stored, layer_parts, placed, top_parts
 from inference.artifacts.rope_config import read_rope
-from inference.decoder_spec import Activation, DecoderSpec, LayerSpec
+from inference.decoder_spec import Activation, DecoderSpec, LayerSpec, MoeSpec
 
 MAX_LAYERS = 10_000
 ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh"}
@@ -31,7 +32,9 @@ class Family:
     """One model_type. read: its configuration → DecoderSpec, raising ArtifactError or SpecError.
 
     layer_names, top_names: stems of stored names → the decoder's parts (see inference.artifacts.parts); names of parts
-    that a spec lacks are left out. layer_prefix: before a layer's names, with its number.
+    that a spec lacks are left out. layer_prefix: before a layer's names, with its number. expert_layouts: the ways in
+    which checkpoints keep experts, the usual one first. is_unused: whether a stored tensor beside the parts may be left
+    unread.
     """
 
     name: str
@@ -39,14 +42,28 @@ class Family:
     layer_names: Names = field(default_factory=lambda: LAYER_NAMES)
     top_names: Names = field(default_factory=lambda: TOP_NAMES)
     layer_prefix: str = "model.layers.{}."
+    expert_layouts: tuple[ExpertLayout, ...] = ()
+    is_unused: Callable[[DecoderSpec, str], bool] = lambda spec, name: False
 
-    def tensors(self, spec: DecoderSpec) -> dict[str, Stored]:
-        """Return every tensor that a checkpoint of this spec holds, by its stored name."""
+    def tensors(self, spec: DecoderSpec, present: Collection[str] = ()) -> dict[str, Stored]:
+        """Return every tensor that a checkpoint of this spec holds, by its stored name.
+
+        present: the names that there are, by which one of several layouts of experts is told.
+        """
         result = placed(self.top_names, top_parts(spec))
         for index in range(spec.num_layers):
-            result |= placed(self.layer_names, layer_parts(spec, index), stored_prefix=self.layer_prefix.format(index),
-                             prefix=f"layers.{index}.")
+            parts, stored, part = layer_parts(spec, index), self.layer_prefix.format(index), f"layers.{index}."
+            if spec.moe is not None and spec.layer(index).moe:
+                experts = self._experts(spec, spec.moe, stored, present)
+                result |= {stored + name: tensor.renamed(part) for name, tensor in experts.items()}
+                held = {name for tensor in experts.values() for name, _ in tensor.holds}
+                parts = {name: shape for name, shape in parts.items() if name not in held}
+            result |= placed(self.layer_names, parts, stored_prefix=stored, prefix=part)
         return result
+
+    def _experts(self, spec: DecoderSpec, moe: MoeSpec, prefix: str, present: Collection[str]) -> dict[str, Stored]:
+        layouts = [layout(moe, spec.hidden_size) for layout in self.expert_layouts]
+        return next((names for names in layouts if any(prefix + name in present for name in names)), layouts[0])
 
 
 def read_decoder(reader: ConfigReader, *, family: str, **changes: Any) -> DecoderSpec:

@@ -6,7 +6,8 @@ from inference.decoder_spec import DecoderSpec, LayerSpec
 
 
 def _read(reader: ConfigReader) -> DecoderSpec:
-    window = None if reader.get("sliding_window") is None else reader.whole("sliding_window")
+    off = "sliding_window" in reader.values and reader.get("sliding_window") is None  # a missing one is not off
+    window = None if off else reader.whole("sliding_window", 4096)
     return read_decoder(
         reader, family="mistral", num_kv_heads=reader.whole("num_key_value_heads", 8),
         max_position=reader.whole("max_position_embeddings", 131_072),

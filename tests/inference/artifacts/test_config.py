@@ -12,7 +12,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from inference.artifacts.config import decoder_spec_from_config
 from inference.artifacts.errors import ArtifactError
-from inference.artifacts.gguf_config import llama3_divisors
+from inference.artifacts.gguf_rope import llama3_divisors
 from inference.artifacts.source import ModelSource
 from inference.decoder_spec import RopeSpec
 from tests.tiny_models import tiny_config, write_tiny_gguf
@@ -81,13 +81,14 @@ def test_end_ids_come_from_the_generation_config_first() -> None:
     ({"rms_norm_eps": 0}, "rms_norm_eps is '0'"),
     ({"rms_norm_eps": 1e400}, "rms_norm_eps is 'inf'"),
     ({"tie_word_embeddings": "yes"}, "tie_word_embeddings is 'yes'"),
-    ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
+    ({"hidden_act": "relu"}, "hidden_act is 'relu'"),
     ({"eos_token_id": 10**6}, "eos_token_id is '1000000'"),
     ({"eos_token_id": [-1]}, "eos_token_id is '-1'"),
     ({"auto_map": {"AutoModel": "x.Y"}}, "never run"),
-    ({"quantization_config": {"quant_method": "gptq"}}, "quantised safetensors are not supported"),
     ({"rope_parameters": "llama3"}, "rope settings"),
-    ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 2.0}}, "rope type 'yarn'"),
+    ({"rope_parameters": {"rope_type": "axial", "rope_theta": 1e4}}, "rope type 'axial'"),
+    ({"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0, "short_factor": [1.0]}},
+     "short_factor is not a list of 8 positive numbers"),
     ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4}}, "factor is missing"),
     ({"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
     ({"rope_parameters": LLAMA3 | {"rope_theta": -1}}, "rope_theta is '-1'"),
