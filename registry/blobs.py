@@ -1,7 +1,10 @@
 """The content store: files named by their SHA-256 under PARLEY_BLOBS, written once, published atomically, read-only."""
 
+import errno
 import fcntl
 import os
+import shutil
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,9 +51,28 @@ def blob_publish(staged: Path, *, sha256: str, size: int) -> bool:
     target = blob_path(sha256)
     target.parent.mkdir(parents=True, exist_ok=True)
     staged.chmod(READ_ONLY)
-    os.replace(staged, target)
+    _move(staged, target)
     _sync_folder(target.parent)
     return True
+
+
+def _move(staged: Path, target: Path) -> None:
+    """Move atomically; from another file system by a copy beside the place."""
+    try:
+        os.replace(staged, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        fresh = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+        try:
+            shutil.copyfile(staged, fresh)
+            with fresh.open("rb") as copied:
+                os.fsync(copied.fileno())
+            fresh.chmod(READ_ONLY)
+            os.replace(fresh, target)
+        finally:
+            fresh.unlink(missing_ok=True)
+        staged.unlink()
 
 
 def blob_withdraw(sha256: str) -> None:
@@ -64,3 +86,10 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def blob_range(sha256: str, *, start: int, end: int) -> bytes:
+    """Return the bytes from start to end, both included, as far as the content goes. Raises OSError."""
+    with blob_path(sha256).open("rb") as reader:
+        reader.seek(start)
+        return reader.read(end - start + 1)

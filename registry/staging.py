@@ -65,7 +65,13 @@ def _take_lock(path: Path) -> int:
         os.close(handle)
 
 
-def _remove_leftovers(root: Path) -> None:
+def staging_clean() -> int:
+    """Remove what imports left that ended without cleaning up; return how many there were."""
+    return _remove_leftovers(settings.PARLEY_STAGING)
+
+
+def _remove_leftovers(root: Path) -> int:
+    removed = 0
     for path in root.glob("*.lock"):
         try:
             handle = os.open(path, os.O_RDWR)
@@ -78,8 +84,10 @@ def _remove_leftovers(root: Path) -> None:
         else:
             shutil.rmtree(path.with_suffix(""), ignore_errors=True)
             path.unlink(missing_ok=True)
+            removed += 1
         finally:
             os.close(handle)
+    return removed
 
 
 def stage(source: Path, folder: Path, on_progress: Progress | None = None) -> list[StagedFile]:

@@ -41,6 +41,17 @@ def deployment_report_loading(*, pk: int, holder: str, phase: str = "", done: in
         state=DeploymentState.LOADING, phase=phase, progress_done=done, progress_total=total, reason="") == 1
 
 
+def deployment_report_waiting(*, pk: int, holder: str) -> bool:
+    """Say that it waits for its turn, or for memory to come back."""
+    return deployment_report_loading(pk=pk, holder=holder, phase="waiting")
+
+
+def deployment_report_kept(*, pk: int, holder: str) -> bool:
+    """Say that one that was being unloaded stays loaded after all."""
+    return Deployment.objects.filter(pk=pk, held_by=holder, wanted=True, state=DeploymentState.UNLOADING).update(
+        state=DeploymentState.LOADED, reason="") == 1
+
+
 def deployment_report_plan(*, pk: int, holder: str, plan: dict[str, Any]) -> bool:
     """Note what the planner predicts, before loading begins."""
     return Deployment.objects.filter(pk=pk, held_by=holder).update(plan=plan) == 1

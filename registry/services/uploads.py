@@ -9,19 +9,21 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.db.models import Q
 from django.db.models.functions import Now
 from django.template.defaultfilters import filesizeformat
 
 from registry.access import require_administrator
 from registry.chunks import chunk_count, chunk_size, chunk_write, chunks_present, chunks_remove, digest_of
 from registry.errors import UploadRefused
-from registry.models import NAME, ImportJob, Upload, UploadState, Version
+from registry.models import NAME, ImportJob, ImportState, Upload, UploadState, Version
 from registry.paths import check_paths
 from registry.services.import_jobs import import_create
 
@@ -171,13 +173,24 @@ def upload_cancel(*, upload: Upload, by: AbstractBaseUser) -> None:
 
 
 def uploads_expire() -> int:
-    """Cancel uploads that got no chunk for EXPIRE_AFTER and remove their chunks; return how many."""
+    """Cancel uploads that got no chunk for EXPIRE_AFTER; remove what is left of those that are over. Return how many."""
     stale = Upload.objects.filter(state=UploadState.RECEIVING, touched_at__lt=Now() - EXPIRE_AFTER)
     pks = list(stale.values_list("pk", flat=True))
     for pk in pks:
         if Upload.objects.filter(pk=pk, state=UploadState.RECEIVING).update(state=UploadState.CANCELLED):
             chunks_remove(pk)
-    return len(pks)
+    return len(pks) + _remove_leftovers()
+
+
+def _remove_leftovers() -> int:
+    """Remove the chunks of uploads that are over and that no import reads any more."""
+    read = Q(state=UploadState.RECEIVING) | Q(job__state__in=[ImportState.QUEUED, ImportState.RUNNING])
+    kept = set(map(str, Upload.objects.filter(read).values_list("pk", flat=True)))
+    root: Path = settings.PARLEY_STAGING / "uploads"
+    gone = [path for path in root.iterdir() if path.name not in kept] if root.is_dir() else []
+    for path in gone:
+        chunks_remove(path.name)
+    return len(gone)
 
 
 def _require_owner(upload: Upload, by: AbstractBaseUser) -> None:

@@ -27,15 +27,18 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "channels",
     "csp",
+    "ninja",
     "registry",
     "webapp.accounts",
     "webapp.serving",
     "webapp.chat",
     "webapp.catalog",
     "webapp.ops",
+    "webapp.api",
 ]
 
 MIDDLEWARE = [
+    "webapp.config.request_ids.RequestIdMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -87,6 +90,13 @@ CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 # The name under which this machine's node worker holds deployments; one node worker a name.
 PARLEY_NODE = env.text("PARLEY_NODE", default=socket.gethostname())
 PARLEY_ENGINE_THREADS = env.whole_number("PARLEY_ENGINE_THREADS", default=0, low=0, high=1024)  # 0: every core
+
+PARLEY_MODEL_MEMORY = env.whole_number("PARLEY_MODEL_MEMORY", default=0, low=0, high=2**50)  # bytes; 0: all free ones
+
+# The API: bytes of a request, requests of one version that may wait, and seconds until an answer has to begin.
+PARLEY_API_MAX_BODY = env.whole_number("PARLEY_API_MAX_BODY", default=32 * 1024 * 1024, low=1024, high=2**31)
+PARLEY_QUEUE_LIMIT = env.whole_number("PARLEY_QUEUE_LIMIT", default=256, low=1, high=1_000_000)
+PARLEY_QUEUE_SECONDS = env.whole_number("PARLEY_QUEUE_SECONDS", default=600, low=1, high=86_400)
 
 # Where models may be imported from and where their content lives.
 PARLEY_BLOBS = env.folder("PARLEY_BLOBS", default=PARLEY_HOME / "blobs")
@@ -157,7 +167,8 @@ PARLEY_LOG_LEVEL = env.choice("PARLEY_LOG_LEVEL", among=("DEBUG", "INFO", "WARNI
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"}},
+    "filters": {"request": {"()": "webapp.config.request_ids.RequestIdFilter"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["request"]}},
     "root": {"handlers": ["stderr"], "level": PARLEY_LOG_LEVEL},
 }

@@ -9,5 +9,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("accounts/", include("webapp.accounts.urls")),
     path("", include("webapp.ops.urls")),
+    path("", include("webapp.serving.urls")),
+    path("catalog/", include("webapp.catalog.urls")),
     path("", include("webapp.chat.urls")),
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 import redis
+from django.db import Error as DatabaseFailure
 from django.db import connections
 
 from inference.client import EngineDiedError, EngineLostError, EngineProcess
@@ -24,13 +25,14 @@ from webapp.serving.track import Track
 
 logger = logging.getLogger(__name__)
 STATS_SECONDS = 1.0
+USE_SECONDS = 5.0
 
 
 class EngineHost:
     """One engine and all generations that run on it.
 
     lost: why the engine ended by itself, else empty. on_valkey_back: called, on another thread, each time that Valkey
-    answers again after it was away.
+    answers again after it was away. on_use: called every few seconds while there is work.
     """
 
     def __init__(self, *, version_pk: int, config: EngineConfig, socket_dir: Path,
@@ -42,7 +44,9 @@ class EngineHost:
         self._closing = threading.Event()
         self._serving = False
         self._stats_at = 0.0
+        self._used_at, self._steps = 0.0, 0
         self.on_valkey_back: Callable[[], None] = lambda: None
+        self.on_use: Callable[[], object] = lambda: None
         self._pump = Pump(cancel=self._cancel)
         self._engine = EngineProcess.start(config, socket_dir=socket_dir, on_frame=self._on_frame,
                                            on_lost=self._engine_lost)
@@ -128,7 +132,17 @@ class EngineHost:
             return
         self._stats_at = time.monotonic() + STATS_SECONDS
         with suppress(EngineLostError, TimeoutError):
-            engine_stats_publish(version_pk=self._version_pk, engine=str(self._engine.pid), stats=self._engine.stats())
+            stats = self._engine.stats()
+            self._note_use(bool(stats.running or stats.waiting), steps=stats.steps)
+            engine_stats_publish(version_pk=self._version_pk, engine=str(self._engine.pid), stats=stats)
+
+    def _note_use(self, busy: bool, *, steps: int) -> None:
+        """Say that there is, or was since the last time, work; at most every USE_SECONDS."""
+        if (busy or steps != self._steps) and time.monotonic() - self._used_at > USE_SECONDS:
+            self._used_at, self._steps = time.monotonic(), steps
+            with suppress(DatabaseFailure):
+                self.on_use()
+            connections.close_all()
 
     def begin_closing(self) -> None:
         """Release everything at once, orderly; only sets flags, so a signal handler may call it."""

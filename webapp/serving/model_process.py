@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 
+from registry.deployment_settings import ENGINE_SETTINGS
 from registry.models import Deployment
 
 STOP_SECONDS = 12.0
@@ -18,13 +19,13 @@ STOP_SECONDS = 12.0
 class LoadSettings:
     """What a model worker was started with; other settings want another worker."""
 
-    mode: str
-    max_model_len: int | None
-    max_num_seqs: int
+    engine: tuple[object, ...]
+    adapters: tuple[int, ...]
 
     @classmethod
     def of(cls, deployment: Deployment) -> "LoadSettings":
-        return cls(deployment.mode, deployment.max_model_len, deployment.max_num_seqs)
+        adapters = sorted(deployment.adapters.values_list("pk", flat=True))
+        return cls(tuple(getattr(deployment, name) for name in ENGINE_SETTINGS), tuple(adapters))
 
 
 class ModelProcess:
@@ -47,6 +48,11 @@ class ModelProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was asked to end."""
+        return self._kill_at is not None
 
     def exit_status(self) -> int | None:
         """The exit status once it has ended, negative for a signal; None while it runs."""

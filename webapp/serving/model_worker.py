@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,12 +20,14 @@ from inference.protocol import Loading, Ready
 from inference.spec import EngineConfig, SpecError
 from registry.deployment_settings import engine_arguments
 from registry.errors import BlobMissing
+from registry.fetching import blobs_fetch
 from registry.models import Deployment
 from registry.selectors import version_folder
 from registry.services.holding import (
     deployment_report_failed,
     deployment_report_loaded,
     deployment_report_loading,
+    deployment_report_use,
 )
 from webapp.config.celery import app
 from webapp.serving.dispatch import model_queue
@@ -57,9 +60,11 @@ def model_worker_run(*, deployment_pk: int, holder: str) -> int:
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     deployment = Deployment.objects.select_related("version__model").get(pk=deployment_pk)
     deployment_report_loading(pk=deployment.pk, holder=holder)
+    reporter = _LoadReporter(deployment.pk, holder)
     try:
+        blobs_fetch(deployment.version, on_progress=partial(reporter.report, "fetching"))
         _host = _start_engine(deployment)
-        ready = _host.wait_ready(timeout=LOAD_SECONDS, on_loading=_LoadReporter(deployment.pk, holder))
+        ready = _host.wait_ready(timeout=LOAD_SECONDS, on_loading=reporter)
     except EngineDiedError as error:
         logger.error("%s: %s", deployment.version, error)
         return EXIT_DIED_LOADING
@@ -67,7 +72,9 @@ def model_worker_run(*, deployment_pk: int, holder: str) -> int:
         logger.error("%s can't be loaded: %s", deployment.version, error)
         deployment_report_failed(pk=deployment.pk, holder=holder, reason=str(error))
         return EXIT_LOAD_FAILED
-    deployment_report_loaded(pk=deployment.pk, holder=holder, facts=msgspec.to_builtins(ready))
+    facts = msgspec.to_builtins(ready) | {"resident_bytes": resident_bytes(ready.pid)}
+    deployment_report_loaded(pk=deployment.pk, holder=holder, facts=facts)
+    _host.on_use = partial(deployment_report_use, pk=deployment.pk, holder=holder)
     logger.info("%s is loaded in %s, in %.1f s", deployment.version, ready.mode, ready.load_seconds)
     return _serve(deployment, ready, _host)
 
@@ -133,6 +140,15 @@ def _end_this_process() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def resident_bytes(pid: int) -> int:
+    """Return the memory that a process holds now, 0 where the system doesn't say."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 class _LoadReporter:
     """Writes the load's progress into the deployment, a few times a second and at each new phase."""
 
@@ -140,9 +156,11 @@ class _LoadReporter:
         self._pk, self._holder, self._phase, self._at = pk, holder, "", 0.0
 
     def __call__(self, loading: Loading) -> None:
+        self.report(loading.phase, loading.done, loading.total)
+
+    def report(self, phase: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if loading.phase == self._phase and now - self._at < REPORT_SECONDS:
+        if phase == self._phase and now - self._at < REPORT_SECONDS:
             return
-        self._phase, self._at = loading.phase, now
-        deployment_report_loading(pk=self._pk, holder=self._holder, phase=loading.phase, done=loading.done,
-                                  total=loading.total)
+        self._phase, self._at = phase, now
+        deployment_report_loading(pk=self._pk, holder=self._holder, phase=phase, done=done, total=total)

@@ -2,9 +2,8 @@
 
 import fcntl
 import logging
-import os
-import platform
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -22,15 +21,25 @@ from registry.services.holding import (
     deployment_keep,
     deployment_release,
     deployment_report_failed,
+    deployment_report_kept,
     deployment_report_loading,
+    deployment_report_waiting,
+    deployments_idle_unload,
+    deployments_wish_at_start,
     node_report,
 )
+from webapp.config.version import parley_version
+from webapp.serving.admission import RoomOnNode
+from webapp.serving.busy import deployment_is_busy
+from webapp.serving.devices import devices
+from webapp.serving.housekeeping import Housekeeping
 from webapp.serving.model_process import LoadSettings, ModelProcess
 from webapp.serving.model_worker import EXIT_LOAD_FAILED
 from webapp.serving.sweeper import Sweeper
 
 logger = logging.getLogger(__name__)
 TICK_SECONDS = 1.0
+WAITING = "waiting"
 MAX_DEATHS_LOADING = 3
 MAX_RESTART_WAIT = 5.0
 CALM_SECONDS = 60.0  # a worker that lived this long is restarted without waiting
@@ -62,13 +71,16 @@ class NodeLoop:
         self._version = version
         self._held: dict[int, Held] = {}
         self._sweeper = Sweeper()
+        self._room = RoomOnNode(name=name, holder=self.holder)
+        self._housekeeping = Housekeeping()
+        self._reported = False
         self._stopping = threading.Event()
         self._lock_file = _lock(name)
 
     def run(self) -> None:
         """Tick until stopped, then end all model workers and let go of their deployments."""
         while not self._stopping.is_set():
-            for work in (self._report, self._reconcile, self._sweeper.sweep):
+            for work in (self._report, self._reconcile, self._sweeper.sweep, self._housekeeping.do_what_is_due):
                 self._guard(work)
             wake.wait(TICK_SECONDS)
             wake.clear()
@@ -97,45 +109,65 @@ class NodeLoop:
             connections.close_all()
 
     def _report(self) -> None:
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        node_report(name=self.name, device=f"{os.cpu_count()} × {platform.machine()}", memory_bytes=memory)
+        """Say what this machine has and has free; at the first time also wish what is to be loaded at every start."""
+        node_report(name=self.name, host=socket.gethostname(), devices=self._room.measured(devices()),
+                    version=parley_version(), started=not self._reported)
+        if not self._reported and self._version is None:
+            deployments_wish_at_start(node=self.name)
+        self._reported = True
 
     def _reconcile(self) -> None:
+        deployments_idle_unload(holder=self.holder)
         rows = {row.pk: row for row in deployments_for_node(node=self.name, holder=self.holder, version=self._version)}
         for pk in set(self._held) - set(rows):  # deleted, or taken by another node
             self._wind_down(pk)
         for row in rows.values():
-            self._drive(row)
+            self._drive(row, list(rows.values()))
 
-    def _drive(self, row: Deployment) -> None:
+    def _drive(self, row: Deployment, rows: list[Deployment]) -> None:
         held = self._held.get(row.pk)
-        if not row.wanted or row.state == DeploymentState.FAILED:
+        if not row.wanted and held is not None and not row.force_unload and deployment_is_busy(row):
+            deployment_keep(pk=row.pk, holder=self.holder)  # it goes on until its replies are complete
+        elif not row.wanted or row.state == DeploymentState.FAILED:
             if held is not None or row.held_by == self.holder:
                 self._wind_down(row.pk, keep=not row.wanted)
         elif deployment_hold(pk=row.pk, holder=self.holder, replaces=f"{self.name}#"):
-            self._keep_running(row, self._held.setdefault(row.pk, Held()))
+            self._keep_running(row, self._held.setdefault(row.pk, Held()), rows)
         elif held is not None:
             self._wind_down(row.pk)
 
-    def _keep_running(self, row: Deployment, held: Held) -> None:
+    def _keep_running(self, row: Deployment, held: Held, rows: list[Deployment]) -> None:
         process = held.process
         if process is not None and (status := process.exit_status()) is not None:
             self._bury(row, held, status)
-        elif process is not None and process.settings != LoadSettings.of(row):
+        elif process is not None and (process.stopping or process.settings != LoadSettings.of(row)):
             process.stop()
+        elif process is not None and row.state == DeploymentState.UNLOADING:
+            deployment_report_kept(pk=row.pk, holder=self.holder)  # wished again before it was let go
         if held.process is None and row.state != DeploymentState.FAILED and time.monotonic() >= held.start_at:
-            self._start(row, held)
+            if self._is_turn_of(row, rows) and self._room.make_for(row):
+                self._start(row, held)
+            elif row.state != DeploymentState.FAILED and row.phase != WAITING:
+                deployment_report_waiting(pk=row.pk, holder=self.holder)
+
+    def _is_turn_of(self, row: Deployment, rows: list[Deployment]) -> bool:
+        """One load at a time on the device, and none while another's memory is still coming back."""
+        states = {other.pk: other.state for other in rows}
+        busy = [pk for pk, held in self._held.items() if pk != row.pk and held.process is not None and (
+            states.get(pk) != DeploymentState.LOADED or held.process.stopping)]
+        return not busy
 
     def _start(self, row: Deployment, held: Held) -> None:
         held.process = ModelProcess(row, holder=self.holder, on_exit=wake.set)
         held.started = time.monotonic()
+        row.state = DeploymentState.LOADING  # for the turn of those after it
         deployment_report_loading(pk=row.pk, holder=self.holder)
         logger.info("%s: model worker %d starts", row.version, held.process.pid)
 
     def _bury(self, row: Deployment, held: Held, status: int) -> None:
         """A model worker ended: say why, and decide when, or whether, the next one starts."""
         assert held.process is not None
-        changed = held.process.settings != LoadSettings.of(row)
+        changed = held.process.stopping or held.process.settings != LoadSettings.of(row)
         held.process = None
         row.refresh_from_db(fields=["state", "reason"])
         if status == EXIT_LOAD_FAILED or changed:

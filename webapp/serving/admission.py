@@ -1,0 +1,62 @@
+"""Whether a deployment may start loading on this machine: only what fits, with room made by unloading idle models."""
+
+import logging
+from typing import Any
+
+from django.conf import settings
+
+from inference.artifacts.errors import ArtifactError
+from inference.spec import SpecError
+from registry.errors import BlobMissing
+from registry.fit import deployment_fit, held_bytes, idle_deployments
+from registry.models import Deployment, DeploymentState, Node
+from registry.services.holding import deployment_make_room, deployment_report_failed, deployment_report_plan
+from webapp.serving.busy import deployment_is_busy
+
+logger = logging.getLogger(__name__)
+
+
+class RoomOnNode:
+    """The memory of one machine's first device, as its node worker deals it out."""
+
+    def __init__(self, *, name: str, holder: str) -> None:
+        self._name, self._holder = name, holder
+
+    def measured(self, devices: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the devices with no more memory than PARLEY_MODEL_MEMORY lets models take of the first one."""
+        budget = settings.PARLEY_MODEL_MEMORY
+        if budget:
+            rows = Deployment.objects.filter(held_by=self._holder, state__in=[
+                DeploymentState.LOADED, DeploymentState.LOADING, DeploymentState.UNLOADING])
+            taken = sum(max(held_bytes(row), row.plan.get("needed_bytes", 0)) for row in rows)
+            first = devices[0]
+            devices[0] = first | {"memory_bytes": min(budget, first["memory_bytes"]),
+                                  "free_bytes": max(0, min(first["free_bytes"], budget - taken))}
+        return devices
+
+    def make_for(self, row: Deployment) -> bool:
+        """Say whether there is room for it now. If not, unload an idle model for it, or report it failed with the plan.
+
+        What the planner can't plan is left to the engine.
+        """
+        node = Node.objects.get(name=self._name)
+        idle = [other for other in idle_deployments(node) if other.pk != row.pk and not deployment_is_busy(other)]
+        try:
+            fit = deployment_fit(row, node, evictable=idle)
+        except (SpecError, ArtifactError, BlobMissing) as error:
+            logger.info("%s has no plan: %s", row.version, error)
+            return True
+        if fit.fits_now:
+            deployment_report_plan(pk=row.pk, holder=self._holder,
+                                   plan=fit.plan.to_dict() | {"needed_bytes": fit.needed})
+            return True
+        if fit.fits:
+            logger.info("%s is unloaded to make room for %s", idle[0].version, row.version)
+            deployment_make_room(pk=idle[0].pk, holder=self._holder,
+                                 reason=f"Unloaded to make room for {row.version}.")
+            return False
+        refusal = fit.refusal(row, self._name)
+        logger.error("%s", refusal.reason)
+        deployment_report_failed(pk=row.pk, holder=self._holder, reason=refusal.reason)
+        row.state = DeploymentState.FAILED
+        return False

@@ -1,0 +1,80 @@
+"""What this machine's node worker reports of its devices: accelerators where there are some, else the processor."""
+
+import functools
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+QUERY = ["--query-gpu=index,name,memory.total,memory.free", "--format=csv,noheader,nounits"]
+QUERY_SECONDS = 5.0
+MIB = 1024**2
+
+
+def devices() -> list[dict[str, Any]]:
+    """Return the devices as registry.models.Node.devices has them; the first is the one that models are loaded on."""
+    return [_processor(), *_accelerators()]
+
+
+def _processor() -> dict[str, Any]:
+    free, total = _memory()
+    return {"name": f"{os.cpu_count()} × {_processor_name()}", "kind": "cpu", "index": 0, "memory_bytes": total,
+            "free_bytes": free}
+
+
+@functools.cache
+def _processor_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))[:100]
+    except (OSError, StopIteration):
+        return platform.machine()
+
+
+def _memory() -> tuple[int, int]:
+    """Return what may still be taken and what there is, in bytes: of the machine, or of its control group if less."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    total = page * os.sysconf("SC_PHYS_PAGES")
+    free = page * os.sysconf("SC_AVPHYS_PAGES")
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        pass
+    group = Path("/sys/fs/cgroup")
+    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
+    if limit is not None and used is not None:
+        total, free = min(total, limit), min(free, max(0, limit - used))
+    return free, total
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # no such file, or "max"
+        return None
+
+
+@functools.cache
+def _query_tool() -> str | None:
+    return shutil.which("nvidia-smi")
+
+
+def _accelerators() -> list[dict[str, Any]]:
+    """Return the CUDA devices by NVIDIA's own tool, which comes with the driver; no torch needed."""
+    tool = _query_tool()
+    if tool is None:
+        return []
+    try:
+        answer = subprocess.run([tool, *QUERY], capture_output=True, text=True, timeout=QUERY_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found = []
+    for line in answer.stdout.splitlines():
+        index, name, total, free = (part.strip() for part in line.split(","))
+        if index.isdecimal() and total.isdecimal() and free.isdecimal():
+            found.append({"name": name, "kind": "cuda", "index": int(index), "memory_bytes": int(total) * MIB,
+                          "free_bytes": int(free) * MIB})
+    return found
