@@ -1,6 +1,7 @@
 """HTTP and WebSocket entry points for Daphne."""
 
 import os
+from typing import Any
 
 from django.core.asgi import get_asgi_application
 
@@ -11,9 +12,21 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
-from webapp.chat.routing import websocket_urlpatterns  # noqa: E402
+from webapp.api.asgi import ApiHandler, is_api  # noqa: E402
+from webapp.catalog import routing as catalog  # noqa: E402
+from webapp.chat import routing as chat  # noqa: E402
+
+sockets = URLRouter(chat.websocket_urlpatterns + catalog.websocket_urlpatterns)
+api_application = ApiHandler()
+
+
+async def http(scope: Any, receive: Any, send: Any) -> None:
+    """Programs' requests go past everything that pages need: sessions, CSRF tokens, threads."""
+    answer = api_application if is_api(scope["path"]) else django_application
+    await answer(scope, receive, send)
+
 
 application = ProtocolTypeRouter({
-    "http": django_application,
-    "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+    "http": http,
+    "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(sockets)),
 })

@@ -1,10 +1,12 @@
 """Reads of generations: one door to each, and the view of one that pages and sockets show."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
+from django.db.models import Count
 from django.utils import timezone
 
 from registry.loads import LoadProgress, VersionLoad, version_load
@@ -82,3 +84,9 @@ def queue_position(generation: Generation) -> int:
     earlier = Generation.objects.filter(version_id=generation.version_id, state=GenerationState.QUEUED,
                                         created_at__lt=generation.created_at)
     return earlier.exclude(pk=generation.pk).count()  # SQLite's clock writes 3 decimals, and compares them with 6
+
+
+def queue_lengths(version_pks: Iterable[int]) -> dict[int, int]:
+    """How many generations wait for a worker, by version; versions without any are left out."""
+    rows = Generation.objects.filter(version__in=list(version_pks), state=GenerationState.QUEUED)
+    return dict(rows.order_by().values_list("version").annotate(Count("pk")))
