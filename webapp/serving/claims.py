@@ -65,13 +65,12 @@ def generation_finish(generation: Generation, *, state: GenerationState, finish_
 
 def _usage(generation: Generation) -> Usage:
     """What a generation used. A request's prompt is counted once, whatever the number of its replies."""
-    counted = generation.counts_prompt
+    prompt, cached = (generation.prompt_tokens, generation.cached_tokens) if generation.counts_prompt else (0, 0)
     seconds = ((generation.ended_at or timezone.now()) - generation.created_at).total_seconds()
     return Usage(
         user_id=generation.owner_id, api_key_id=generation.api_key_id, version_id=generation.version_id,
         model=str(generation.version), endpoint=generation.endpoint or "chat", request_id=generation.request_id,
-        prompt_tokens=generation.prompt_tokens if counted else 0, cached_tokens=generation.cached_tokens if counted else 0,
-        output_tokens=generation.output_count, seconds=max(0.0, seconds))
+        prompt_tokens=prompt, cached_tokens=cached, output_tokens=generation.output_count, seconds=max(0.0, seconds))
 
 
 def generation_release(generation: Generation, *, interrupted_by: str = "") -> bool:

@@ -5,14 +5,17 @@ Each thread keeps its connection while there is work and closes it when there ha
 
 import asyncio
 import contextvars
+import logging
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from django.db import Error as DatabaseFailure
 from django.db import connections
 
+logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 THREADS = 4
@@ -87,13 +90,26 @@ async def in_database(function: Callable[P, T], *args: P.args, **kwargs: P.kwarg
             result, error = None, failure
             if isinstance(failure, DatabaseFailure):  # the next job gets a fresh connection
                 connections.close_all()
-        try:
+        with suppress(RuntimeError):  # the loop has ended, and nobody waits any more
             loop.call_soon_threadsafe(_settle, future, result, error)
-        except RuntimeError:  # the loop has ended, and nobody waits any more
-            pass
 
     database_threads.put(job)
     return await future
+
+
+def database_later(function: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
+    """Have a database thread call a function; nobody waits, and what it raises is logged."""
+    context = contextvars.copy_context()
+
+    def job() -> None:
+        try:
+            context.run(function, *args, **kwargs)
+        except Exception as error:
+            logger.exception("%s failed", getattr(function, "__name__", function))
+            if isinstance(error, DatabaseFailure):
+                connections.close_all()
+
+    database_threads.put(job)
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:

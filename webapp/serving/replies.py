@@ -7,7 +7,7 @@ row and its stream, so that a lost message, a restarted worker or a Valkey that 
 import asyncio
 import logging
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -22,6 +22,7 @@ from webapp.serving.streams import StreamEntry, async_client, stream_read
 logger = logging.getLogger(__name__)
 SILENCE_SECONDS = 2.0  # then row and stream are asked, once for all that are silent
 WATCH_SECONDS = 0.5
+NEW_SECONDS = 30.0
 RETRY_SECONDS = 0.3
 LISTEN_SECONDS = 1.0
 READY_SECONDS = 2.0
@@ -39,23 +40,22 @@ Part = Text | ReplyEnd
 
 
 class Follower:
-    """One reply that is waited for. `last` is the index of its last token so far, `chars` the length of its text."""
+    """One reply that is waited for; `take` gets its parts in order, a ReplyEnd last.
 
-    def __init__(self, generation_id: str, *, now: float) -> None:
+    last: the index of its last token so far. chars: the length of its text.
+    """
+
+    def __init__(self, generation_id: str, take: Callable[[Part], None], *, now: float) -> None:
         self.id = generation_id
         self.last = self.chars = 0
         self.heard_at = now
         self.broken = False  # something is missing: read row and stream as soon as possible
         self.over = False
-        self._parts: asyncio.Queue[Part] = asyncio.Queue()
+        self._take = take
 
-    async def next(self, *, within: float | None = None) -> Part | None:
-        """The next part; a ReplyEnd is the last one. None when nothing came within so many seconds."""
-        try:
-            async with asyncio.timeout(within):
-                return await self._parts.get()
-        except TimeoutError:
-            return None
+    def is_new(self, now: float) -> bool:
+        """Whether its row may still be on its way into the database."""
+        return self.last == 0 and now - self.heard_at < NEW_SECONDS
 
     def push(self, part: ReplyPart) -> None:
         """Take what the pump says; what doesn't follow on what is known is left out and marks a gap."""
@@ -70,7 +70,7 @@ class Follower:
             self.broken = True
             return
         self._text(part.tail)
-        self._end(part.end)
+        self.end(part.end)
 
     def catch_up(self, row: Generation, entries: Sequence[StreamEntry]) -> None:
         """Take over what the stream and, where that has lost something, the row have. row: read before the stream."""
@@ -83,23 +83,23 @@ class Follower:
             self._text(row.text[self.chars:])
         if row.state in ENDED and not self.over:
             self._text(row.text[self.chars:])
-            self._end(reply_end(row, reason=row.finish_reason, error=row.error))
+            self.end(reply_end(row, reason=row.finish_reason, error=row.error))
 
     def _add(self, entries: Sequence[StreamEntry]) -> None:
         if entries:
             text = "".join(entry.text for entry in entries)
             self.last = entries[-1].index
             self.chars += len(text)
-            self._parts.put_nowait(Text(text, entries))
+            self._take(Text(text, entries))
 
     def _text(self, text: str) -> None:
         if text:
             self.chars += len(text)
-            self._parts.put_nowait(Text(text))
+            self._take(Text(text))
 
-    def _end(self, end: ReplyEnd) -> None:
+    def end(self, end: ReplyEnd) -> None:
         self.over = True
-        self._parts.put_nowait(end)
+        self._take(end)
 
 
 class ReplyHub:
@@ -121,9 +121,9 @@ class ReplyHub:
             async with asyncio.timeout(READY_SECONDS):
                 await self._listening.wait()
 
-    def follow(self, generation_id: object) -> Follower:
-        """Begin to follow a generation; `leave` ends it."""
-        follower = Follower(str(generation_id), now=asyncio.get_running_loop().time())
+    def follow(self, generation_id: object, take: Callable[[Part], None]) -> Follower:
+        """Begin to follow a generation, best before it is made; `leave` ends it."""
+        follower = Follower(str(generation_id), take, now=asyncio.get_running_loop().time())
         self._followers[follower.id] = follower
         return follower
 
@@ -178,12 +178,12 @@ class ReplyHub:
             return
         rows = await in_database(_rows, [follower.id for follower in silent])
         for follower in silent:
-            follower.heard_at = now
             row = rows.get(follower.id)
-            if row is None:  # deleted, with its owner
-                follower._end(ReplyEnd(reason="cancelled", prompt_tokens=0, cached_tokens=0, output_tokens=0))
-            else:
+            if row is None and not follower.is_new(now):  # deleted, with its owner
+                follower.end(ReplyEnd(reason="cancelled", prompt_tokens=0, cached_tokens=0, output_tokens=0))
+            elif row is not None:
                 follower.catch_up(row, await stream_read(follower.id, after=follower.last))
+                follower.heard_at = now
 
 
 def _rows(pks: list[str]) -> dict[str, Generation]:

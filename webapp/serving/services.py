@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID, uuid4
 
 from django.db import transaction
 from django.db.models.functions import Now
@@ -34,13 +35,15 @@ SEEDS = 2**63
 class Origin:
     """The program's request that a generation answers; all empty for the chat page's.
 
-    reply_to: the Redis channel on which somebody waits (serving.replies.ReplyHub.channel).
+    reply_to: the Redis channel on which somebody waits (serving.replies.ReplyHub.channel). pks: the ids that its
+    generations get, so that they can be followed before there are any.
     """
 
     api_key: ApiKey | None = None
     endpoint: str = ""
     request_id: str = ""
     reply_to: str = ""
+    pks: Sequence[UUID] = ()
 
 
 def generation_create(*, owner: Any, version: Version, messages: list[dict[str, str]],
@@ -59,7 +62,7 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
                        n: int = 1, adapter: Version | None = None, origin: Origin = Origin()) -> list[Generation]:
     """Queue n replies to each of these prompts (token ids): all of them or none, those of a prompt side by side.
 
-    Reply i of a prompt has the seed that inference.choices gives it. Raises GenerationRefused as generation_create does.
+    Reply i of a prompt has the seed that inference.choices gives it. Raises GenerationRefused as generation_create.
     """
     load = version_load(version)
     if load.state == "failed":
@@ -75,8 +78,9 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
         for choice in range(n):
             own = dataclasses.replace(params, seed=choice_seed(params.seed, choice))
             rows.append(Generation(
-                owner=owner, version=version, adapter=adapter, prompt_ids=prompt_ids, prompt_tokens=len(prompt_ids),
-                params=dataclasses.asdict(own), counts_prompt=choice == 0, api_key=origin.api_key, endpoint=origin.endpoint,
+                pk=origin.pks[len(rows)] if origin.pks else uuid4(), owner=owner, version=version, adapter=adapter,
+                prompt_ids=prompt_ids, prompt_tokens=len(prompt_ids), params=dataclasses.asdict(own),
+                counts_prompt=choice == 0, api_key=origin.api_key, endpoint=origin.endpoint,
                 request_id=origin.request_id, reply_to=origin.reply_to))
     with transaction.atomic():
         if not load.wanted:
@@ -140,3 +144,9 @@ def generation_stop(*, generation: Generation, by: Any) -> Generation:
         elif generation.state == GenerationState.RUNNING:
             transaction.on_commit(lambda: stop_announce(pk=generation.pk, version_pk=generation.version_id))
     return generation
+
+
+def generations_abandon(*, pks: Sequence[UUID], owner: Any) -> None:
+    """Stop those of the owner's generations that haven't ended: nobody waits for them any more."""
+    for row in Generation.objects.filter(pk__in=pks, owner=owner).only("id", "state", "owner_id", "version_id"):
+        generation_stop(generation=row, by=owner)

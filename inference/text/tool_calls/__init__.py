@@ -1,4 +1,4 @@
-"""Tool calls in the text of a reply: how each kind of chat template writes them, constrains them and reads them back."""
+"""Tool calls in the text of a reply: how each kind of chat template writes them, constrains them and is read."""
 
 from inference.text.tool_calls.formats import ToolFormat, format_of
 from inference.text.tool_calls.grammar import ToolWish, reply_constraint

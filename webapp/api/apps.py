@@ -1,0 +1,7 @@
+"""The API app."""
+
+from django.apps import AppConfig
+
+
+class ApiConfig(AppConfig):
+    name = "webapp.api"
