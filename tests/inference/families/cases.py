@@ -17,9 +17,13 @@ BASE: dict[str, Any] = {
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
           "original_max_position_embeddings": 32}  # fmt: skip
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 32}
+DEEP_YARN = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
             "short_factor": [1.0, 1.1, 1.2, 1.5], "long_factor": [1.5, 2.0, 3.0, 6.0]}  # fmt: skip
+LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+          "v_head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
+          "n_shared_experts": 2, "moe_intermediate_size": 32, "first_k_dense_replace": 1}  # fmt: skip
 WINDOW = 24  # tokens; prompts and replies are longer
 
 CASES: dict[str, dict[str, Any]] = {
@@ -45,6 +49,20 @@ CASES: dict[str, dict[str, Any]] = {
     "granite": {"model_type": "granite", "embedding_multiplier": 3.0, "logits_scaling": 2.0,
                 "residual_multiplier": 0.4, "attention_multiplier": 0.2},
     "smollm3": {"model_type": "smollm3", "num_hidden_layers": 4},
+    "mixtral past its window": {"model_type": "mixtral", "num_local_experts": 4, "sliding_window": WINDOW},
+    "qwen2_moe with a dense layer": {"model_type": "qwen2_moe", "num_experts": 6, "num_experts_per_tok": 3,
+                                     "moe_intermediate_size": 32, "shared_expert_intermediate_size": 48,
+                                     "mlp_only_layers": [1]},
+    "qwen3_moe": {"model_type": "qwen3_moe", "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True,
+                  "moe_intermediate_size": 32, "head_dim": 24},
+    "gpt_oss with YaRN past the original context, past its window": {
+        "model_type": "gpt_oss", "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 16,
+        "rope_parameters": {**YARN, "truncate": False}, "sliding_window": WINDOW},
+    "deepseek_v2 with YaRN past the original context": {
+        "model_type": "deepseek_v2", **LATENT, "q_lora_rank": None, "rope_parameters": DEEP_YARN,
+        "topk_method": "group_limited_greedy", "routed_scaling_factor": 2.0},
+    "deepseek_v3 with YaRN past the original context": {
+        "model_type": "deepseek_v3", **LATENT, "q_lora_rank": 24, "rope_parameters": DEEP_YARN | {"mscale": 0.7}},
 }  # fmt: skip
 
 
