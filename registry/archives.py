@@ -171,7 +171,7 @@ def _extract_tar(archive: Path, writer: _Writer, head: bytes) -> None:
         bounded = cast(IO[bytes], _BoundedReader(stream, writer))
         with tarfile.open(fileobj=bounded, mode="r:") as source:
             for entry in source:
-                source.members = []  # the library would keep them all
+                source.members = []  # type: ignore[attr-defined]  # the library would keep them all
                 writer.count_entry()
                 path = writer.checked(entry.name)
                 _check_tar_kind(entry, writer)
@@ -186,7 +186,7 @@ def _check_tar_kind(entry: tarfile.TarInfo, writer: _Writer) -> None:
         raise ImportRefused(f"{writer.name}: the entry {shown!r} is a symbolic link; links are refused")
     if entry.islnk():
         raise ImportRefused(f"{writer.name}: the entry {shown!r} is a hard link; links are refused")
-    if entry.sparse is not None:  # type: ignore[attr-defined]
+    if entry.sparse is not None:
         raise ImportRefused(f"{writer.name}: the entry {shown!r} is a sparse file, which can claim any size")
     if not (entry.isreg() or entry.isdir()):
         raise ImportRefused(f"{writer.name}: the entry {shown!r} is not a plain file")

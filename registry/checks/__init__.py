@@ -1,8 +1,10 @@
-"""Verification of a staged model without torch: `run_checks` in a child process with limits, `verify_here` in this one.
+"""Verification of a staged model without torch: `run_checks` runs every check in a child process with limits.
 
-The child is `python -m registry.checks FOLDER --kind chat`; it needs no Django and prints JSON lines.
+`running.verify_here` runs them in this process. The child, `python -m registry.checks FOLDER --kind chat`, needs no
+Django and prints JSON lines.
 """
 
-from registry.checks.results import CheckResult, Facts, Outcome, Report
+from registry.checks.child import ChecksStopped, Limits, run_checks
+from registry.checks.results import KINDS, CheckResult, Facts, Outcome, Report, SubjectKind
 
-__all__ = ["CheckResult", "Facts", "Outcome", "Report"]
+__all__ = ["KINDS", "CheckResult", "ChecksStopped", "Facts", "Limits", "Outcome", "Report", "SubjectKind", "run_checks"]

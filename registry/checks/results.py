@@ -4,6 +4,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Outcome = Literal["pass", "warn", "refuse"]
+SubjectKind = Literal["chat", "embedding", "rerank", "adapter"]
+KINDS: tuple[SubjectKind, ...] = ("chat", "embedding", "rerank", "adapter")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +25,7 @@ class Facts:
     """What verification learns of a model that it doesn't refuse.
 
     parameters: tied embeddings counted once. context_length: most tokens of prompt and reply together.
-    vocabulary_digest: SHA-256 over the tokens in order of their ids; two models with the same one give the same ids.
+    vocabulary_digest: SHA-256 over the tokens in order of their ids; where it differs, the same text gives other ids.
     """
 
     parameters: int = 0
