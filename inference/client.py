@@ -150,14 +150,17 @@ class EngineProcess:
         with contextlib.suppress(EngineLostError):
             self._send(Cancel(request_id))
 
-    def stats(self, timeout: float = 10.0) -> Stats:
-        """Ask for the engine's counts. Raises EngineLostError, or TimeoutError after `timeout` seconds."""
+    def stats(self, timeout: float = 10.0, *, experts: bool = False) -> Stats:
+        """Ask for the engine's counts. experts: with the load of each expert.
+
+        Raises EngineLostError, or TimeoutError after `timeout` seconds.
+        """
         with self._changed:
             self._stats_keys += 1
             key = self._stats_keys
             self._stats[key] = None
         try:
-            self._send(StatsRequest(key))
+            self._send(StatsRequest(key, experts))
             with self._changed:
                 self._changed.wait_for(lambda: self._stats[key] or self._lost is not None, timeout)
                 stats = self._stats[key]

@@ -80,7 +80,10 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
 
 
 class StatsRequest(msgspec.Struct, tag="stats_request", frozen=True):
+    """Ask for Stats. experts: with the load of each expert, thousands of numbers for a large model."""
+
     request_key: int = 0
+    experts: bool = False
 
 
 class Shutdown(msgspec.Struct, tag="shutdown", frozen=True):
@@ -228,8 +231,22 @@ class PoolingFailed(msgspec.Struct, tag="pooling_failed", frozen=True, kw_only=T
     cancelled: bool = False
 
 
+class ExpertLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """How many of the latest tokens each expert computed. layers: those with experts, counted from 0.
+
+    counts: [layers with experts, experts]. tokens: how many tokens these counts are of.
+    """
+
+    layers: list[int]
+    counts: list[list[int]]
+    tokens: int
+
+
 class Stats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
-    """Requests and blocks now; steps, prompt tokens computed (not cached ones), output tokens, preemptions so far."""
+    """Requests and blocks now; steps, prompt tokens computed (not cached ones), output tokens, preemptions so far.
+
+    experts: where the request wants it, and the model has experts.
+    """
 
     request_key: int = 0
     running: int
@@ -242,6 +259,7 @@ class Stats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
     prompt_tokens: int
     output_tokens: int
     preemptions: int
+    experts: ExpertLoad | None = None
 
 
 PooledFrame = Embed | Score

@@ -60,10 +60,10 @@ class Service(ABC):
         """End a request that is queued or running."""
 
     @abstractmethod
-    def _stats(self, key: int) -> Stats:
+    def _stats(self, asked: StatsRequest) -> Stats:
         """Return the engine's counts."""
 
-    def _idle(self) -> None:
+    def _idle(self) -> None:  # noqa: B027 - most kinds have nothing to check
         """Called once when there has been nothing to do for a while."""
 
     def _take_arrivals(self) -> bool:
@@ -92,8 +92,8 @@ class Service(ABC):
             case Cancel(request_id=request_id):
                 if self._owners.get(request_id) == connection:
                     self._cancel(request_id)
-            case StatsRequest(request_key=key):
-                self._frames.send(connection, self._stats(key))
+            case StatsRequest():
+                self._frames.send(connection, self._stats(frame))
             case None:  # the client is gone: nobody wants its replies
                 for request_id in [name for name, owner in self._owners.items() if owner == connection]:
                     self._cancel(request_id)
@@ -126,8 +126,8 @@ class ChatService(Service):
     def _cancel(self, request_id: str) -> None:
         self._engine.cancel(request_id)
 
-    def _stats(self, key: int) -> Stats:
-        return self._engine.stats(key)
+    def _stats(self, asked: StatsRequest) -> Stats:
+        return self._engine.stats(asked.request_key, experts=asked.experts)
 
     def _idle(self) -> None:
         self._engine.scheduler.check_integrity()
@@ -162,8 +162,8 @@ class PoolingService(Service):
         if failed is not None:
             self._frames.send(self._owners.pop(request_id), failed)
 
-    def _stats(self, key: int) -> Stats:
-        return self._engine.stats(key)
+    def _stats(self, asked: StatsRequest) -> Stats:
+        return self._engine.stats(asked.request_key)
 
     def _step(self) -> None:
         for reply in self._engine.step():

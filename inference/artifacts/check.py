@@ -3,7 +3,7 @@
 import math
 
 from inference.artifacts.errors import ArtifactError
-from inference.artifacts.families import stored_tensors
+from inference.artifacts.families import is_unused, stored_tensors
 from inference.artifacts.gguf import can_dequantise
 from inference.artifacts.names import HEAD
 from inference.artifacts.source import ModelSource
@@ -19,7 +19,7 @@ def check_decoder_weights(source: ModelSource, spec: DecoderSpec) -> None:
 
     A copy of the tied head is allowed: it is not read.
     """
-    expected = {name: stored.shape for name, stored in stored_tensors(spec).items()}
+    expected = {name: stored.shape for name, stored in stored_tensors(spec, source.tensors).items()}
     allowed = {HEAD: (spec.vocab_size, spec.hidden_size)} if spec.tie_word_embeddings else {}
     for name, shape in expected.items():
         if name not in source.tensors:
@@ -28,7 +28,7 @@ def check_decoder_weights(source: ModelSource, spec: DecoderSpec) -> None:
     for name, info in source.tensors.items():
         if name in allowed:
             _check_tensor(info, allowed[name])
-        elif name not in expected and not name.endswith(LEGACY_BUFFER):
+        elif name not in expected and not name.endswith(LEGACY_BUFFER) and not is_unused(spec, name):
             raise ArtifactError("weights", f"tensor {name[:100]!r} is not one of a {spec.family} decoder "
                                            f"with {spec.num_layers} layers")
 

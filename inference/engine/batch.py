@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.engine.request import Chunk
+from inference.protocol import ExpertLoad
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -77,4 +78,8 @@ class ModelRunner(Protocol):
 
     def forward(self, batch: StepBatch) -> Float32:
         """Write keys and values of the batch into the pool and return logits [len(logit_rows), vocab_size]."""
+        ...
+
+    def expert_load(self) -> ExpertLoad | None:
+        """How many of the latest tokens each expert computed; None for a model without experts."""
         ...

@@ -126,14 +126,15 @@ class EngineLoop:
             deltas += self._run(plan)
         return StepOutput(deltas=deltas)
 
-    def stats(self, request_key: int = 0) -> Stats:
-        """Counts now, and totals since the start."""
+    def stats(self, request_key: int = 0, *, experts: bool = False) -> Stats:
+        """Counts now, and totals since the start. experts: with the load of each expert."""
         pool = self.scheduler.pool
         return Stats(
             request_key=request_key, running=len(self.scheduler.running), waiting=len(self.scheduler.waiting),
             free_blocks=pool.num_free, cached_blocks=pool.num_cached, held_blocks=pool.num_held,
             total_blocks=pool.num_blocks, steps=self._steps, prompt_tokens=self._prompt_tokens,
             output_tokens=self._output_tokens, preemptions=self.scheduler.num_preemptions,
+            experts=self._runner.expert_load() if experts else None,
         )
 
     @property

@@ -45,6 +45,7 @@ def _make_buffers(spec: DecoderSpec, config: EngineConfig, *, max_model_len: int
     """Return zeroed buffers; their memory is taken when a step first needs it."""
     queries, keys = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     _, item = item_rows(spec.num_heads // spec.num_kv_heads)
+    widest = max(padded(size) for size in (spec.hidden_size, queries, spec.intermediate_size))
     most_keys = -(-max_model_len // LANES) * LANES
 
     def rows(size: int) -> Float32:
@@ -61,6 +62,8 @@ def _make_buffers(spec: DecoderSpec, config: EngineConfig, *, max_model_len: int
         sums=np.zeros((threads, item, padded_values(spec.head_dim)), np.float32),
         zeros=np.zeros(max(padded(size) for size in (spec.vocab_size, queries + 2 * keys, 2 * PANEL)), np.float32),
         sync=np.zeros(SYNC_SLOTS, np.int64),
+        narrow=np.zeros((config.max_num_batched_tokens, widest + 2 * LANES), np.int16),
+        narrow_scale=np.zeros(config.max_num_batched_tokens, np.float32),
     )  # fmt: skip
 
 
@@ -109,6 +112,9 @@ class CpuRunner:
             self._buffers = self._buffers._replace(logits=room)
         run_step(self._work(batch), self._shape, self._weights, self._pool, self._buffers, self._threads)
         return self._buffers.logits[:wanted, : self.vocab_size]
+
+    def expert_load(self) -> None:
+        """Models of this runner have no experts."""
 
     def _work(self, batch: StepBatch) -> Work:
         starts, ends = batch.query_starts[:-1], batch.query_starts[1:]

@@ -189,14 +189,16 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _read_counts(path: Path) -> list[list[float]]:
-    """Read [layers, experts] from a JSON list, or from `expert_counts` of the engine's stats. Raises PlacementError."""
+    """Read [layers, experts] from a JSON list, or from the engine's expert load. Raises PlacementError."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise PlacementError(f"{path.name} can't be read as JSON: {error}") from None
-    rows = value.get("expert_counts") if isinstance(value, dict) else value
-    _require(isinstance(rows, list) and len(rows) > 0, f"{path.name} holds no counts")
-    rows = rows if isinstance(rows[0], list) else [rows]
+    if isinstance(value, dict):
+        value = value.get("counts")
+    if not isinstance(value, list) or not value:
+        raise PlacementError(f"{path.name} holds no counts")
+    rows = value if isinstance(value[0], list) else [value]
     sizes = {len(row) if isinstance(row, list) else -1 for row in rows}
     _require(len(sizes) == 1 and min(sizes) > 0, f"{path.name}: each layer must be a list of as many counts")
     numbers = all(isinstance(count, (int, float)) and not isinstance(count, bool) for row in rows for count in row)
@@ -207,7 +209,7 @@ def _read_counts(path: Path) -> list[list[float]]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the plan for a file of counts as JSON; a refusal goes to standard error, with exit status 2."""
     parser = argparse.ArgumentParser(prog="python -m inference.experts.placement", description=__doc__)
-    parser.add_argument("counts", type=Path, help="JSON: layers by experts, or the engine's stats with expert_counts")
+    parser.add_argument("counts", type=Path, help="JSON: layers by experts, or the engine's expert load")
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--spare-slots", type=int, default=0, help="slots beyond one for each expert")
     parser.add_argument("--groups", type=int, default=1, help="groups of experts that routing keeps together")

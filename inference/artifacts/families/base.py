@@ -63,7 +63,7 @@ class Family:
 
     def _experts(self, spec: DecoderSpec, moe: MoeSpec, prefix: str, present: Collection[str]) -> dict[str, Stored]:
         layouts = [layout(moe, spec.hidden_size) for layout in self.expert_layouts]
-        return next((names for names in layouts if any(prefix + name in present for name in names)), layouts[0])
+        return max(layouts, key=lambda names: sum(prefix + name in present for name in names))
 
 
 def read_decoder(reader: ConfigReader, *, family: str, **changes: Any) -> DecoderSpec:

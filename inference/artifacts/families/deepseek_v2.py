@@ -71,8 +71,8 @@ def _read(reader: ConfigReader) -> DecoderSpec:
     limited = reader.choice("topk_method", {"greedy": False, "group_limited_greedy": True}, "greedy")
     reader.choice("scoring_func", {"softmax": True}, "softmax")
     groups = {"groups": reader.whole("n_group"), "top_groups": reader.whole("topk_group")} if limited else {}
-    return read_deepseek(reader, family="deepseek_v2", interleaved=True,
-                         first_dense=reader.whole("first_k_dense_replace", 0, least=0), mlp_bias=reader.flag("mlp_bias"),
+    return read_deepseek(reader, family="deepseek_v2", interleaved=True, mlp_bias=reader.flag("mlp_bias"),
+                         first_dense=reader.whole("first_k_dense_replace", 0, least=0),
                          moe={"scaling": reader.positive("routed_scaling_factor", 1.0), **groups})
 
 

@@ -81,11 +81,11 @@ def test_counts_that_are_not_counts_are_refused() -> None:
         Placement(num_experts=3, slots=np.array([[[0, 1, 1]]]))
 
 
-def test_the_command_reads_counts_or_stats_and_says_what_is_wrong(
+def test_the_command_reads_counts_or_a_load_and_says_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "counts.json"
-    for content in (PUBLISHED_COUNTS, {"expert_counts": PUBLISHED_COUNTS}):
+    for content in (PUBLISHED_COUNTS, {"layers": [0, 1], "counts": PUBLISHED_COUNTS, "tokens": 9}):
         path.write_text(json.dumps(content))
         assert main([str(path), "--devices", "8", "--spare-slots", "4", "--groups", "4", "--nodes", "2"]) == 0
         assert np.array(json.loads(capsys.readouterr().out)["slots"]).reshape(2, 16).tolist() == PUBLISHED_SLOTS

@@ -21,7 +21,7 @@ DEEP_YARN = {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0}
 LINEAR = {"rope_type": "linear", "rope_theta": 1e4, "factor": 4.0}
 LONGROPE = {"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 0.5,
             "short_factor": [1.0, 1.1, 1.2, 1.5], "long_factor": [1.5, 2.0, 3.0, 6.0]}  # fmt: skip
-LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
+LATENT = {"num_key_value_heads": 4, "kv_lora_rank": 32, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8,
           "v_head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2,
           "n_shared_experts": 2, "moe_intermediate_size": 32, "first_k_dense_replace": 1}  # fmt: skip
 WINDOW = 24  # tokens; prompts and replies are longer
