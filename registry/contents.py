@@ -93,12 +93,6 @@ def _json(value: dict[str, Any]) -> bytes:
     return json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def sentence_length(folder: Path) -> int | None:
-    """Return the most tokens that sentence-transformers gives an embedding model, or None when it doesn't say."""
-    length = read_object_if_present(folder / "sentence_bert_config.json").get("max_seq_length")
-    return length if isinstance(length, int) and length > 0 else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Description:
     """What a model's own files say of it besides its architecture. sampling: see `sampling_defaults`."""

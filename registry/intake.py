@@ -4,13 +4,14 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from django.core.exceptions import ValidationError
 
 from inference.artifacts.errors import ArtifactError
 from registry.access import Viewer
 from registry.blobs import blob_publish, blob_withdraw, blobs_locked
-from registry.checks import Facts, Report
+from registry.checks import Report, SubjectKind, run_checks
 from registry.contents import derived_files, describe, guess_kind
 from registry.errors import ImportRefused
 from registry.models import NAME, Blob, Kind, Version
@@ -23,7 +24,6 @@ from registry.services.versions import (
     versions_reject_interrupted,
 )
 from registry.staging import Progress, StagedFile, stage_derived, staging_folder
-from registry.verification import verify
 
 logger = logging.getLogger(__name__)
 
@@ -96,12 +96,15 @@ def take_in(intake: Intake, stage: Stage, *, on_progress: Progress | None = None
 
 
 def _verify(version: Version, folder: Path, total: int, on_progress: Progress | None) -> Report:
-    if on_progress:
-        on_progress("verifying", 0, total)
-    facts = verify(folder, Kind(version.model.kind))
+    """Run every check in a child process. on_progress hears of the part of the checks that are done, in bytes."""
+    def report(name: str, number: int, of: int) -> None:
+        if on_progress:
+            on_progress("verifying", total * (number - 1) // of, total)
+
+    found = run_checks(folder, kind=cast(SubjectKind, version.model.kind), on_progress=report)
     if on_progress:
         on_progress("verifying", total, total)
-    return Report(results=(), facts=Facts(parameters=facts.parameters, context_length=facts.context_length))
+    return found
 
 
 def _store(intake: Intake, version: Version, folder: Path, files: Sequence[StagedFile], report: Report,
