@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from registry.access import Viewer, usable_models
 from registry.blobs import blob_path, blob_present
 from registry.errors import BlobMissing
-from registry.models import Artifact, Kind, Model, Version, VersionState
+from registry.models import NAME, Artifact, Kind, Model, Version, VersionState
 
 PRODUCTION = "production"
 
@@ -80,6 +80,8 @@ def _named(usable: QuerySet[Version], name: str) -> tuple[Version, str]:
     """Return the version that a name without an adapter leads to, and the alias on the way."""
     model, colon, number = name.partition(":")
     model, at, alias = model.partition("@") if not colon else (model, "", "")
+    if not NAME.regex.match(model) or (at and not NAME.regex.match(alias)):  # PostgreSQL takes no NUL, for one
+        raise Version.DoesNotExist(f"{name[:80]!r} does not name a version")
     versions = usable.filter(model__name=model)
     if colon:
         if not (number.isascii() and number.isdigit() and len(number) < 10):
