@@ -3,18 +3,17 @@
 import numpy as np
 from numba import njit
 
-from inference.kernels.linear import PANEL
+from inference.kernels.linear import weight_at
 from inference.kernels.vector import LANES, address, sum_of_squares
 
 
 @njit
-def embed_row(token, packed, x):
-    """x[: k] = the embedding of a token, read from output `token` of the packed matrix (layer 0)."""
-    panel, lane = token // PANEL, token % PANEL
+def embed_row(token, packed, size, x):
+    """x[: size] = the embedding of a token, read from output `token` of the packed matrix (layer 0); zeros after it."""
     scale = packed.scale[0, token]
-    for i in range(packed.weights.shape[2]):
-        x[i] = np.float32(packed.weights[0, panel, i, lane]) * scale
-    for i in range(packed.weights.shape[2], x.shape[0]):
+    for i in range(size):
+        x[i] = np.float32(weight_at(packed, token, i)) * scale
+    for i in range(size, x.shape[0]):
         x[i] = np.float32(0.0)
 
 

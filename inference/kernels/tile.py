@@ -1,8 +1,9 @@
-"""The one inner loop of every matrix product: rows of floats times panels of weights, generated as LLVM IR.
+"""The one inner loop of every matrix product: rows times panels of weights, generated as LLVM IR.
 
-A panel holds 16 or more output lanes side by side for each k: [k, lanes]. Each output is one chain of fused
-multiply-adds over k from 0 upwards, so its bits do not depend on how many rows or panels the tile has. Only the tile's
-shape changes with the work: enough independent chains to keep the multipliers busy, few enough for the registers.
+A panel holds 16 or more output lanes side by side for each step of k. With float weights, [k, lanes], each output is
+one chain of fused multiply-adds over k from 0 upwards; with int8 weights, [k / 2, lanes, 2], an exact sum of integers
+(integer_products.py). So its bits do not depend on how many rows or panels the tile has. Only the tile's shape changes
+with the work: enough independent chains to keep the multipliers busy, few enough for the registers.
 """
 
 from typing import Any, Literal
@@ -11,12 +12,13 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from inference.kernels.integer_products import integer_products
 from inference.kernels.vector import (
     FLOAT,
     FLOAT_BYTES,
     HAS_AVX512,
     INT64,
-    LANES,
+    VECTOR,
     VECTOR_BYTES,
     Builder,
     Value,
@@ -26,7 +28,6 @@ from inference.kernels.vector import (
     fma,
     int64,
     load,
-    load_weights,
     pointer,
     store,
 )
@@ -39,7 +40,7 @@ VECTORS = 2 if HAS_AVX512 else 1
 """Vectors of 16 lanes in a tile's panel."""
 
 
-def _products(b: Builder, panels: list[Value], rows: int, vectors: int, size: int, dtype: Any, args: Any) -> Any:
+def _float_products(b: Builder, panels: list[Value], rows: int, vectors: int, args: Any) -> Any:
     """Emit the loop over k; args: x, x_stride, k, k_stride, first(row, panel, vector). Return the sums' variables."""
     x, x_stride, k, k_stride, first = args
     shape = [(r, p, v) for r in range(rows) for p in range(len(panels)) for v in range(vectors)]
@@ -50,8 +51,7 @@ def _products(b: Builder, panels: list[Value], rows: int, vectors: int, size: in
         weights = {}
         for p, panel in enumerate(panels):
             for v in range(vectors):
-                place = b.add(b.add(panel, offset), int64(v * LANES * size))
-                weights[p, v] = load_weights(b, place, dtype)
+                weights[p, v] = load(b, b.add(b.add(panel, offset), int64(v * VECTOR_BYTES)))
         for r in range(rows):
             place = b.add(row_starts[r], b.mul(loop.index, int64(FLOAT_BYTES)))
             value = broadcast(b, b.load(pointer(b, place, FLOAT), align=FLOAT_BYTES))
@@ -64,10 +64,12 @@ def make_tile(rows: int, vectors: int, panels: int, ending: Ending) -> Any:
     """Return an intrinsic: tile(x, x_stride, weights, panel_offsets, k, k_stride, out, out_stride, panel_step, extra).
 
     x, out: addresses of the first row; *_stride: bytes between rows (of x and out) or between k (weights).
-    weights: array of float32, int8 or uint16; panel_offsets: tuple of `panels` byte offsets into it.
+    weights: array of float32, and x of float32 with k steps; or of int8, and x of int16 with k / 2 steps of pairs.
+    panel_offsets: tuple of `panels` byte offsets into it.
     panel_step: bytes between the outputs of two panels, also in scale, bias and residual.
     ending `plain`: out = sum; `accumulate`: the sum starts from out;
-    `affine`: out = sum * scale + bias + residual, extra = (scale, bias, residual, residual_stride), addresses.
+    `affine`: out = sum * scale + bias + residual, extra = (scale, bias, residual, residual_stride, x_scale), addresses;
+    with int8 weights, the sum is multiplied by the row's x_scale too.
     """
 
     @intrinsic
@@ -90,15 +92,21 @@ def make_tile(rows: int, vectors: int, panels: int, ending: Ending) -> Any:
             def first(r: int, p: int, v: int) -> Value:
                 return load(b, place(out, out_stride, r, p, v)) if ending == "accumulate" else constant(0.0)
 
-            size = weights.dtype.bitwidth // 8
-            loop_args = (x, x_stride, k, k_stride, first)
-            sums = _products(b, starts, rows, vectors, size, weights.dtype, loop_args)
+            whole_numbers = weights.dtype == types.int8
+            if whole_numbers:
+                sums = integer_products(b, starts, rows, vectors, (x, x_stride, k, k_stride))
+            else:
+                sums = _float_products(b, starts, rows, vectors, (x, x_stride, k, k_stride, first))
             for (r, p, v), variable in sums.items():
                 value = b.load(variable)
                 if ending == "affine":
-                    scale, bias, residual, residual_stride = more
-                    value = b.fmul(value, load(b, place(scale, int64(0), r, p, v)))
-                    value = b.fadd(value, load(b, place(bias, int64(0), r, p, v)))
+                    scale, bias, residual, residual_stride, x_scale = more
+                    factor = load(b, place(scale, int64(0), r, p, v))
+                    if whole_numbers:
+                        value = b.sitofp(value, VECTOR)
+                        row_scale = b.load(pointer(b, b.add(x_scale, int64(r * FLOAT_BYTES)), FLOAT), align=FLOAT_BYTES)
+                        factor = b.fmul(factor, broadcast(b, row_scale))
+                    value = b.fadd(b.fmul(value, factor), load(b, place(bias, int64(0), r, p, v)))
                     value = b.fadd(value, load(b, place(residual, residual_stride, r, p, v)))
                 store(b, value, place(out, out_stride, r, p, v))
             return context.get_dummy_value()

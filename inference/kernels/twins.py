@@ -3,6 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
+from inference.kernels.integer_products import activation_limit
 from inference.kernels.linear import PANEL, Packed
 from inference.kernels.pool import Pool
 
@@ -12,15 +13,27 @@ Int32 = npt.NDArray[np.int32]
 
 def unpacked(packed: Packed, layer: int) -> Float32:
     """Return the weights [outputs, k] that a packed layer stands for, scale applied, padding included."""
-    panels = packed.weights[layer].astype(np.float32)  # [panels, k, 32]
+    panels = packed.weights[layer].astype(np.float32)  # [panels, k, 32] or [panels, k / 2, 32, 2]
+    if panels.ndim == 4:
+        panels = panels.transpose(0, 1, 3, 2).reshape(len(panels), -1, PANEL)
     rows = panels.transpose(0, 2, 1).reshape(len(panels) * PANEL, -1)
     values: Float32 = (rows * packed.scale[layer][:, None]).astype(np.float32)
     return values
 
 
+def narrowed(x: Float32) -> Float32:
+    """Return x [rows, k] rounded to what int8 weights are multiplied with."""
+    step = np.abs(x).max(axis=1, keepdims=True) / np.float32(activation_limit(x.shape[1]))
+    out: Float32 = (np.rint(x / np.where(step > 0, step, 1)) * step).astype(np.float32)
+    return out
+
+
 def linear(x: Float32, packed: Packed, layer: int) -> Float32:
     """Return x [rows, k] times the layer's weights, with its bias, [rows, outputs]."""
-    out: Float32 = (x @ unpacked(packed, layer).T + packed.bias[layer]).astype(np.float32)
+    if packed.weights.dtype == np.int8:
+        x = narrowed(x)
+    weights = unpacked(packed, layer)[:, : x.shape[1]]  # without the second half of a last pair
+    out: Float32 = (x @ weights.T + packed.bias[layer]).astype(np.float32)
     return out
 
 

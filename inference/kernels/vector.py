@@ -1,4 +1,4 @@
-"""LLVM IR building blocks for kernels: 16-lane float vectors, loads by weight type, fused multiply-add, exp.
+"""LLVM IR building blocks for kernels: 16-lane float vectors, fused multiply-add, exp, rounding to int16.
 
 Numba's own loops leave vector width and fused multiply-adds to the optimiser, which may treat the last elements of a
 row differently. Here every operation is written out, so a value's bits follow from the source alone.
@@ -62,19 +62,6 @@ def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
     """Return x * y + z, rounded once."""
     kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
     return b.call(cgutils.get_or_insert_function(b.module, kind, f"llvm.fma.v{LANES}f32"), [x, y, z])
-
-
-def load_weights(b: Builder, address: Value, dtype: types.Type) -> Value:
-    """Load 16 weights of float32, int8, or uint16 (the upper half of a float32: bfloat16) as floats."""
-    if dtype == types.float32:
-        return load(b, address)
-    if dtype == types.int8:
-        narrow = b.load(pointer(b, address, ir.VectorType(INT8, LANES)), align=1)
-        return b.sitofp(b.sext(narrow, VECTOR_INT32), VECTOR)
-    if dtype == types.uint16:
-        upper = b.load(pointer(b, address, ir.VectorType(INT16, LANES)), align=2)
-        return b.bitcast(b.shl(b.zext(upper, VECTOR_INT32), constant_int(16)), VECTOR)
-    raise TypeError(f"no kernel for weights of type {dtype}")
 
 
 def reduce_tree(b: Builder, vector: Value, combine: Any) -> Value:
@@ -142,6 +129,45 @@ def sum_of_squares(_context: Any, _source: Any, _count: Any) -> Any:
         return reduce_tree(b, b.load(total), b.fadd)
 
     return types.float32(types.int64, types.int64), codegen
+
+
+@intrinsic
+def largest_magnitude(_context: Any, _source: Any, _count: Any) -> Any:
+    """largest_magnitude(address, count) -> float32: largest |x| of count floats, a multiple of 16; NaN if one is."""
+
+    def codegen(_ctx: Any, b: Builder, _signature: Any, args: Any) -> Value:
+        source, count = args
+        top = cgutils.alloca_once_value(b, constant_int(0))
+        with cgutils.for_range(b, b.udiv(count, int64(LANES)), intp=INT64) as loop:
+            # Without their sign, floats are ordered as their bits are, and every NaN is above infinity.
+            x = load(b, b.add(source, b.mul(loop.index, int64(VECTOR_BYTES))))
+            bits = b.and_(b.bitcast(x, VECTOR_INT32), constant_int(0x7FFFFFFF))
+            before = b.load(top)
+            b.store(b.select(b.icmp_signed(">", bits, before), bits, before), top)
+        largest = reduce_tree(b, b.load(top), lambda x, y: b.select(b.icmp_signed(">", x, y), x, y))
+        return b.bitcast(largest, FLOAT)
+
+    return types.float32(types.int64, types.int64), codegen
+
+
+@intrinsic
+def round_to_int16(_context: Any, _source: Any, _count: Any, _factor: Any, _out: Any) -> Any:
+    """round_to_int16(source, count, factor, out): int16 at out become x * factor, half to even; count: as above."""
+
+    def codegen(context: Any, b: Builder, _signature: Any, args: Any) -> Value:
+        source, count, factor, out = args
+        factors = broadcast(b, factor)
+        kind = ir.FunctionType(VECTOR, [VECTOR])
+        rint = cgutils.get_or_insert_function(b.module, kind, f"llvm.rint.v{LANES}f32")
+        narrow = ir.VectorType(INT16, LANES)
+        with cgutils.for_range(b, b.udiv(count, int64(LANES)), intp=INT64) as loop:
+            x = load(b, b.add(source, b.mul(loop.index, int64(VECTOR_BYTES))))
+            whole = b.fptosi(b.call(rint, [b.fmul(x, factors)]), VECTOR_INT32)
+            place = b.add(out, b.mul(loop.index, int64(2 * LANES)))
+            b.store(b.trunc(whole, narrow), pointer(b, place, narrow), align=2)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32, types.int64), codegen
 
 
 @intrinsic

@@ -8,9 +8,6 @@ from inference.spec import Mode
 
 Float32 = npt.NDArray[np.float32]
 
-WEIGHT_DTYPES: dict[Mode, type[np.generic]] = {"float32": np.float32, "int8": np.int8}
-
-
 def panels_for(outputs: int) -> int:
     """Return how many panels of 32 outputs hold that many."""
     return -(-outputs // PANEL)
@@ -22,9 +19,14 @@ def padded(size: int) -> int:
 
 
 def packed_room(*, layers: int, panels: int, inputs: int, mode: Mode) -> Packed:
-    """Return zeroed room for weights [layers, panels, inputs, 32], with scale and bias [layers, panels * 32]."""
+    """Return zeroed room for weights of that many inputs, with scale and bias [layers, panels * 32]; see Packed."""
+    weights: npt.NDArray[np.generic]
+    if mode == "int8":
+        weights = np.zeros((layers, panels, -(-inputs // 2), PANEL, 2), np.int8)
+    else:
+        weights = np.zeros((layers, panels, inputs, PANEL), np.float32)
     return Packed(
-        weights=np.zeros((layers, panels, inputs, PANEL), WEIGHT_DTYPES[mode]),
+        weights=weights,
         scale=np.zeros((layers, panels * PANEL), np.float32),
         bias=np.zeros((layers, panels * PANEL), np.float32),
     )

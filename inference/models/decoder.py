@@ -8,16 +8,18 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, prange, set_num_threads
+from numba import njit, prange, set_num_threads, types
+from numba.extending import overload
 
 from inference.kernels.attention import MOST_ROWS, attend, gather_queries
-from inference.kernels.linear import PANEL, Packed, linear_panels
+from inference.kernels.linear import PANEL, Packed, linear_panels, narrow_row, operand
 from inference.kernels.pool import Pool
 from inference.kernels.rowwise import embed_row, rms_norm_row, rotate_heads, write_kv
 from inference.kernels.team import barrier, next_item, share
 from inference.kernels.vector import LANES, address, silu_multiply
 
 Float32 = npt.NDArray[np.float32]
+Int16 = npt.NDArray[np.int16]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
@@ -84,19 +86,22 @@ class Buffers(NamedTuple):
     scores: Float32  # [members, item rows, most keys + 16]
     sums: Float32  # [members, item rows, padded head_dim]
     zeros: Float32  # [widest output that has no residual]
+    narrow: Int16  # [rows, widest input], what int8 weights are multiplied with
+    narrow_scale: Float32  # [rows]
     sync: Int64
 
 
 @njit
-def _linear(x, rows, k, packed, layer, out, residual, residual_stride, member, members):
+def _linear(x, rows, packed, layer, out, residual, residual_stride, buffers, member, members):
     """A member's share of a linear layer: pairs of (panel, chunk of rows)."""
     chunks = (rows + ROW_CHUNK - 1) // ROW_CHUNK
     panels = packed.weights.shape[1]
+    inputs, scale = operand(packed, x, buffers.narrow), address(buffers.narrow_scale)
     if chunks == 1:
         first, last = share(panels, member, members)
         at = first * PANEL * 4
         linear_panels(
-            address(x), x.strides[0], rows, k, packed, layer, first, last,
+            address(inputs), inputs.strides[0], scale, rows, packed, layer, first, last,
             address(out) + at, out.strides[0], residual + at, residual_stride,
         )  # fmt: skip
         return
@@ -105,29 +110,49 @@ def _linear(x, rows, k, packed, layer, out, residual, residual_stride, member, m
         panel, row = item // chunks, item % chunks * ROW_CHUNK
         at = panel * PANEL * 4
         linear_panels(
-            address(x) + row * x.strides[0], x.strides[0], min(ROW_CHUNK, rows - row), k, packed, layer,
-            panel, panel + 1, address(out) + row * out.strides[0] + at, out.strides[0],
+            address(inputs) + row * inputs.strides[0], inputs.strides[0], scale + row * 4, min(ROW_CHUNK, rows - row),
+            packed, layer, panel, panel + 1, address(out) + row * out.strides[0] + at, out.strides[0],
             residual + row * residual_stride + at, residual_stride,
         )  # fmt: skip
 
 
 @njit
-def _gated(x, rows, k, packed, layer, scratch, zeros, out, member, members):
-    """A member's share of out = silu(x @ gate) * (x @ up), a pair of panels and a chunk of rows at a time."""
+def _gated(x, rows, packed, layer, buffers, member, members):
+    """A member's share of activated = silu(x @ gate) * (x @ up), a pair of panels and a chunk of rows at a time."""
     chunks = (rows + ROW_CHUNK - 1) // ROW_CHUNK
+    inputs, scale = operand(packed, x, buffers.narrow), address(buffers.narrow_scale)
+    scratch, out, zeros = buffers.gate_up[member], buffers.activated, address(buffers.zeros)
     first, last = share(packed.weights.shape[1] // 2 * chunks, member, members)
     for item in range(first, last):
         pair, row = item // chunks, item % chunks * ROW_CHUNK
         count = min(ROW_CHUNK, rows - row)
         linear_panels(
-            address(x) + row * x.strides[0], x.strides[0], count, k, packed, layer, 2 * pair, 2 * pair + 2,
-            address(scratch), scratch.strides[0], zeros, 0,
+            address(inputs) + row * inputs.strides[0], inputs.strides[0], scale + row * 4, count, packed, layer,
+            2 * pair, 2 * pair + 2, address(scratch), scratch.strides[0], zeros, 0,
         )  # fmt: skip
         for i in range(count):
             gate = address(scratch) + i * scratch.strides[0]
             to = address(out) + (row + i) * out.strides[0] + pair * PANEL * 4
             for lane in range(0, PANEL * 4, LANES * 4):
                 silu_multiply(gate + lane, gate + PANEL * 4 + lane, to + lane)
+
+
+def _narrow(packed, x, rows, k, buffers, member, members):
+    """Make x [rows, k] ready for packed weights, and wait until all members have: float32 weights need neither."""
+
+
+@overload(_narrow)
+def _narrow_implementation(packed, x, rows, k, buffers, member, members):
+    if packed.types[0].dtype == types.float32:
+        return lambda packed, x, rows, k, buffers, member, members: None
+
+    def implementation(packed, x, rows, k, buffers, member, members):
+        first, last = share(rows, member, members)
+        for row in range(first, last):
+            narrow_row(packed, x, k, buffers.narrow, buffers.narrow_scale, row)
+        barrier(address(buffers.sync), members)
+
+    return implementation
 
 
 @njit
@@ -154,10 +179,12 @@ def _attention(work, shape, layer, pool, buffers, member):
 
 
 @njit
-def _norm_share(x, rows, shape, weight, out, member, members):
+def _norm_share(rows, shape, weight, packed, buffers, member, members):
+    """Norm this member's rows of the stream, ready for packed weights."""
     first, last = share(rows, member, members)
     for row in range(first, last):
-        rms_norm_row(x[row], shape.hidden, weight, shape.epsilon, out[row])
+        rms_norm_row(buffers.stream[row], shape.hidden, weight, shape.epsilon, buffers.normed[row])
+        narrow_row(packed, buffers.normed, shape.hidden, buffers.narrow, buffers.narrow_scale, row)
 
 
 @njit
@@ -180,29 +207,23 @@ def _layer(work, shape, weights, layer, pool, buffers, member, members):
     rows = work.token_ids.shape[0]
     sync, zeros = address(buffers.sync), address(buffers.zeros)
     stream, stride = address(buffers.stream), buffers.stream.strides[0]
-    _norm_share(buffers.stream, rows, shape, weights.attention_norm[layer], buffers.normed, member, members)
+    _norm_share(rows, shape, weights.attention_norm[layer], weights.qkv, buffers, member, members)
     barrier(sync, members)
-    _linear(buffers.normed, rows, shape.hidden, weights.qkv, layer, buffers.qkv, zeros, 0, member, members)
+    _linear(buffers.normed, rows, weights.qkv, layer, buffers.qkv, zeros, 0, buffers, member, members)
     barrier(sync, members)
     _rotate_and_write(work, shape, weights, layer, pool, buffers, member, members)
     barrier(sync, members)
     _attention(work, shape, layer, pool, buffers, member)
     barrier(sync, members)
-    width = shape.heads * shape.head_dim
-    _linear(
-        buffers.attended, rows, width, weights.output, layer, buffers.stream, stream, stride, member, members
-    )
+    _narrow(weights.output, buffers.attended, rows, shape.heads * shape.head_dim, buffers, member, members)
+    _linear(buffers.attended, rows, weights.output, layer, buffers.stream, stream, stride, buffers, member, members)
     barrier(sync, members)
-    _norm_share(buffers.stream, rows, shape, weights.mlp_norm[layer], buffers.normed, member, members)
+    _norm_share(rows, shape, weights.mlp_norm[layer], weights.gate_up, buffers, member, members)
     barrier(sync, members)
-    _gated(
-        buffers.normed, rows, shape.hidden, weights.gate_up, layer, buffers.gate_up[member], zeros,
-        buffers.activated, member, members,
-    )  # fmt: skip
+    _gated(buffers.normed, rows, weights.gate_up, layer, buffers, member, members)
     barrier(sync, members)
-    _linear(
-        buffers.activated, rows, shape.inner, weights.down, layer, buffers.stream, stream, stride, member, members
-    )
+    _narrow(weights.down, buffers.activated, rows, shape.inner, buffers, member, members)
+    _linear(buffers.activated, rows, weights.down, layer, buffers.stream, stream, stride, buffers, member, members)
     barrier(sync, members)
 
 
@@ -212,7 +233,7 @@ def _member(work, shape, weights, pool, buffers, member, members):
     sync = address(buffers.sync)
     first, last = share(work.token_ids.shape[0], member, members)
     for row in range(first, last):
-        embed_row(work.token_ids[row], weights.embedding, buffers.stream[row])
+        embed_row(work.token_ids[row], weights.embedding, shape.hidden, buffers.stream[row])
     for layer in range(shape.layers):
         _layer(work, shape, weights, layer, pool, buffers, member, members)
     wanted = work.logit_rows.shape[0]
@@ -220,10 +241,11 @@ def _member(work, shape, weights, pool, buffers, member, members):
     for row in range(first, last):
         x = buffers.stream[work.logit_rows[row]]
         rms_norm_row(x, shape.hidden, weights.final_norm, shape.epsilon, buffers.normed[row])
+        narrow_row(weights.head, buffers.normed, shape.hidden, buffers.narrow, buffers.narrow_scale, row)
     barrier(sync, members)
     if wanted > 0:
         zeros = address(buffers.zeros)
-        _linear(buffers.normed, wanted, shape.hidden, weights.head, 0, buffers.logits, zeros, 0, member, members)
+        _linear(buffers.normed, wanted, weights.head, 0, buffers.logits, zeros, 0, buffers, member, members)
 
 
 @njit(parallel=True, nogil=True, cache=True)
