@@ -1,6 +1,6 @@
 """Rebuilds SentencePiece tokenizers from GGUF metadata: BPE by scores with bytes to fall back on, and Unigram.
 
-The same tokenizers as transformers makes of such vocabularies (LlamaTokenizer, GemmaTokenizer, T5Tokenizer).
+They cut texts as the sentencepiece library and llama.cpp do.
 """
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
@@ -29,7 +29,7 @@ def sentencepiece_bpe(vocabulary: GgufVocabulary) -> Tokenizer:
         raise ArtifactError(file, f"the tokenizer's merges do not fit its tokens ({error})") from None
     tokenizer = Tokenizer(model)
     prefix = not gemma and metadata.get("tokenizer.ggml.add_space_prefix", True) is not False
-    _set_spaces(tokenizer, prefix=prefix, whole_text=gemma or metadata.get("general.architecture") == "phi3")
+    _set_spaces(tokenizer, prefix=prefix)
     vocabulary.add_marked_tokens(tokenizer)
     vocabulary.add_ends(tokenizer, bos=True, eos=False)
     return tokenizer
@@ -59,14 +59,10 @@ def _spelled(token: str) -> str:
     return SPACE * len(token) if token and not token.strip(" ") else token
 
 
-def _set_spaces(tokenizer: Tokenizer, *, prefix: bool, whole_text: bool) -> None:
-    """Make spaces visible and undo it when decoding. whole_text: before the text is cut at special tokens."""
-    if whole_text:
-        replace = normalizers.Replace(" ", SPACE)
-        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), replace]) if prefix else replace
-    else:
-        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, split=False,
-                                                           prepend_scheme="first" if prefix else "never")
+def _set_spaces(tokenizer: Tokenizer, *, prefix: bool) -> None:
+    """Make spaces visible and undo it when decoding. prefix: one more before each stretch of text, like llama.cpp."""
+    replace = normalizers.Replace(" ", SPACE)
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), replace]) if prefix else replace
     steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     if prefix:
         steps.append(decoders.Strip(content=" ", left=1))

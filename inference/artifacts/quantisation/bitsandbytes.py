@@ -61,7 +61,8 @@ class BitsAndBytes4(Quantisation):
         values = layer.floats("weight.quant_map")[indices]
         if "nested_blocksize" in state:
             levels = layer.floats("weight.nested_quant_map")[layer.integers("weight.absmax")]
-            absmax: Float32 = levels * _spread(layer.floats("weight.nested_absmax"), state["nested_blocksize"], len(levels))
+            outer = layer.floats("weight.nested_absmax")
+            absmax: Float32 = levels * _spread(outer, state["nested_blocksize"], len(levels))
             absmax += np.float32(state["nested_offset"])
         else:
             absmax = layer.floats("weight.absmax")
@@ -93,7 +94,8 @@ class BitsAndBytes8(Quantisation):
         return outputs, inputs
 
     def dequantise(self, layer: Layer) -> Float32:
-        result: Float32 = layer.integers("weight").astype("f4") * (layer.floats("SCB") / 127)[:, None]
+        result: Float32 = layer.integers("weight").astype(np.float32)
+        result *= (layer.floats("SCB") / np.float32(127))[:, None]
         return result
 
 

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 
 from inference.artifacts.check import check_decoder_weights, count_parameters
 from inference.artifacts.errors import ArtifactError
-from inference.artifacts.gguf import dequantise
 from inference.artifacts.families import stored_tensors
+from inference.artifacts.gguf import dequantise
 from inference.artifacts.source import ModelSource
 from tests.tiny_models import write_tiny_gguf, write_tiny_llama
 
@@ -132,10 +132,10 @@ def test_a_missing_misshapen_or_unknown_tensor_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("metadata", "words"), [
-    ({"general.architecture": "qwen3"}, "the architecture 'qwen3' is not supported"),
+    ({"general.architecture": "mamba"}, "the architecture 'mamba' is not supported"),
     ({"llama.expert_count": 8}, "mixtures of experts"),
     ({"llama.context_length": None}, "lacks the metadata field llama.context_length"),
-    ({"llama.rope.scaling.type": "yarn"}, "rope scaling 'yarn'"),
+    ({"llama.rope.scaling.type": "ntk"}, "rope scaling 'ntk'"),
     ({"llama.rope.dimension_count": 8}, "rotates 8 of 16"),
     ({"llama.embedding_length": "many"}, "not single whole numbers"),
     ({"llama.attention.head_count": 0}, "not single whole numbers"),

@@ -123,7 +123,7 @@ def test_the_gguf_and_the_json_tokenizer_of_one_vocabulary_agree(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("metadata", "words"), [
-    ({"tokenizer.ggml.model": "t5"}, "kind 't5' is not supported"),
+    ({"tokenizer.ggml.model": "bert"}, "kind 'bert' is not supported"),
     ({"tokenizer.ggml.pre": "klingon"}, "pre-tokenizer 'klingon' is not known"),
     ({"tokenizer.ggml.tokens": ["a", "a", "b"]}, "names a token twice"),
     ({"tokenizer.ggml.tokens": None}, "lacks tokenizer.ggml.tokens"),
