@@ -54,13 +54,18 @@ def models_visible(*, viewer: Viewer) -> QuerySet[Model]:
     models = models_for(viewer=viewer)
     if is_administrator(viewer):
         return models
-    return models.filter(Exists(versions_for(viewer=viewer).order_by().filter(model=OuterRef("pk"))))
+    return models.filter(Exists(_ready_of("pk")))
 
 
 def versions_visible(*, viewer: Viewer) -> QuerySet[Version]:
     """Return the versions that the viewer may look at: for administrators in every state, else those they may use."""
     rows = Version.objects.all() if is_administrator(viewer) else versions_for(viewer=viewer)
     return rows.select_related("model", "parent__model").order_by("model__name", "-number")
+
+
+def _ready_of(outer: str) -> QuerySet[Version]:
+    """The ready versions of the model that an outer query names; who may see that model, the outer query says."""
+    return Version.objects.filter(state=VersionState.READY, model=OuterRef(outer)).order_by()
 
 
 def model_visible(*, viewer: Viewer, name: str) -> Model:
@@ -88,19 +93,20 @@ def models_page(*, viewer: Viewer, search: str = "", kind: str = "", status: str
 
 
 def _with_status(models: QuerySet[Model], viewer: Viewer, status: str) -> QuerySet[Model]:
-    versions = versions_visible(viewer=viewer).order_by().filter(model=OuterRef("pk"))
+    """Keep the models with a version in this state, or with a deployment in it: sets of keys, read once."""
     if status in VersionState.values:
-        return models.filter(Exists(versions.filter(state=status)))
-    deployments = Deployment.objects.filter(version__in=versions.values("pk"))
+        versions = versions_visible(viewer=viewer).order_by().filter(state=status)
+        return models.filter(pk__in=versions.values("model"))
+    deployments = Deployment.objects.order_by()
     if status == "unloaded":
         active = (DeploymentState.LOADED, DeploymentState.LOADING, DeploymentState.UNLOADING)
-        return models.filter(~Exists(deployments.filter(Q(state__in=active) | Q(wanted=True))))
+        held = deployments.filter(Q(state__in=active) | Q(wanted=True))
+        return models.exclude(pk__in=held.values("version__model"))
     if status == "loading":
-        return models.filter(Exists(deployments.filter(
-            Q(state=DeploymentState.LOADING) | Q(state=DeploymentState.UNLOADED, wanted=True))))
-    if status in DeploymentState.values:
-        return models.filter(Exists(deployments.filter(state=status)))
-    return models.none()
+        found = deployments.filter(Q(state=DeploymentState.LOADING) | Q(state=DeploymentState.UNLOADED, wanted=True))
+    else:
+        found = deployments.filter(state=status)  # none for a word that is no state
+    return models.filter(pk__in=found.values("version__model"))
 
 
 def _rows(models: list[Model], viewer: Viewer) -> list[ModelRow]:
@@ -108,9 +114,8 @@ def _rows(models: list[Model], viewer: Viewer) -> list[ModelRow]:
     pks = [model.pk for model in models]
     visible = versions_visible(viewer=viewer).filter(model__in=pks).exclude(state=VersionState.DELETED).order_by()
     counts = dict(visible.values_list("model").annotate(Count("pk")))
-    newest = versions_for(viewer=viewer).order_by("-number").filter(model=OuterRef("pk")).values("pk")[:1]
-    chosen = Version.objects.filter(pk__in=Subquery(
-        Model.objects.filter(pk__in=pks).annotate(newest=Subquery(newest)).values("newest")))
+    newest = Subquery(_ready_of("pk").order_by("-number").values("pk")[:1])
+    chosen = Version.objects.filter(pk__in=Model.objects.filter(pk__in=pks).annotate(newest=newest).values("newest"))
     rows = {model.pk: ModelRow(model=model, version_count=counts.get(model.pk, 0)) for model in models}
     for version in chosen.select_related("model").defer("facts", "checks"):
         rows[version.model_id].newest = version
@@ -182,8 +187,8 @@ def nodes() -> list[Node]:
 
 def newest_versions(*, viewer: Viewer) -> list[Version]:
     """Return the newest usable version of each model, models by name."""
-    newest = versions_for(viewer=viewer).order_by("-number").filter(model=OuterRef("model")).values("pk")[:1]
-    rows = versions_for(viewer=viewer).filter(pk=Subquery(newest))
+    newest = Subquery(_ready_of("model").order_by("-number").values("pk")[:1])
+    rows = versions_for(viewer=viewer).filter(pk=newest)
     return list(rows.defer("facts", "checks").order_by("model__name"))
 
 

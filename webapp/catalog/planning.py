@@ -51,7 +51,15 @@ def plan_context(*, version: "Version", data: Mapping[str, str]) -> dict[str, An
     except RegistryRefused as refusal:
         return context | {"plan_error": refusal.reason}
     return context | {"plan": plan, "plan_form": plan.architecture.kind == "decoder", "curve": curve(plan),
+                      "verdict": verdict(plan),
                       "words": plans.architecture_words(plan), "facts": plans.architecture_facts(plan)}
+
+
+def verdict(plan: "Plan") -> str:
+    """Say "yes" for what fits as planned, "partly" where it loads with room for fewer requests, else "no"."""
+    if plan.fits:
+        return "yes"
+    return "partly" if plan.max_concurrency >= 1 else "no"
 
 
 def curve(plan: "Plan") -> Curve | None:

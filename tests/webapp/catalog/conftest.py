@@ -1,4 +1,4 @@
-"""People with different rights, and models of which there are only the rows: enough for everything but their content."""
+"""People with different rights, and models of which there are only the rows: enough for all but their content."""
 
 from collections.abc import Callable
 from typing import Any

@@ -13,10 +13,10 @@ pytestmark = pytest.mark.django_db
 
 
 def act(client: Client, url: str, **fields: object) -> str:
-    """Post and return the one message that the next page shows."""
+    """Post and return the newest message that the next page shows."""
     answer = client.post(url, fields)
     assert answer.status_code == 302, answer.content.decode()
-    (message,) = get_messages(answer.wsgi_request)
+    *_, message = get_messages(answer.wsgi_request)
     return str(message)
 
 

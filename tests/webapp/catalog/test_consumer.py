@@ -67,7 +67,8 @@ async def test_a_socket_ends_with_its_session(page: Client, ada: User, paper: Mo
 
 async def test_other_frames_get_an_error_and_the_socket_stays(page: Client) -> None:
     bad: list[Any] = [[], 1, {"type": "x"}, {"type": "watch"}, {"type": "watch", "page": "admin", "args": {}},
-                      {"type": "watch", "page": "list", "args": {"q": 1}}, {"type": "watch", "page": ["list"], "args": {}}]
+                      {"type": "watch", "page": "list", "args": {"q": 1}},
+                      {"type": "watch", "page": ["list"], "args": {}}]
     async with Socket(page) as socket:
         for frame in bad:
             await socket.send_json_to(frame)
