@@ -17,6 +17,7 @@ from inference.artifacts.jsonfile import parse_object, read_object
 from inference.artifacts.mapping import map_file
 
 MAX_HEADER_BYTES = 100_000_000
+MAX_HEADER_VALUES = 1_500_000  # some 200,000 tensors, more than any shard has; a full header would take gigabytes
 MAX_INDEX_BYTES = 100_000_000
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -66,7 +67,10 @@ def _read_entries(data: Any, file: str) -> dict[str, SafetensorsEntry]:
         raise ArtifactError(file, f"the header claims {length:,} bytes but the file has {size:,}")
     if length > MAX_HEADER_BYTES:
         raise ArtifactError(file, f"the header claims {length:,} bytes, more than the {MAX_HEADER_BYTES:,} allowed")
-    header = parse_object(data[8 : 8 + length], file=file)
+    text = data[8 : 8 + length]
+    if (values := text.count(b",")) > MAX_HEADER_VALUES:
+        raise ArtifactError(file, f"the header lists {values:,} values, more than the {MAX_HEADER_VALUES:,} allowed")
+    header = parse_object(text, file=file)
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise ArtifactError(file, "__metadata__ is not a map of strings")
