@@ -3,14 +3,16 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numba.core import config as numba_config
 
-from inference.artifacts.source import ModelSource
+from inference.artifacts.errors import ArtifactError
+from inference.artifacts.fallback import fallback_spec_from_config, runs_natively
+from inference.artifacts.source import FolderSource, ModelSource
 from inference.decoder_spec import DecoderSpec
-from inference.engine.batch import Float32, Int32, ModelRunner, StepBatch
+from inference.engine.batch import Float32, Int32, ModelRunner, ModelSpec, StepBatch
 from inference.kernels.linear import PANEL
 from inference.kernels.pool import Pool
 from inference.kernels.team import SYNC_SLOTS
@@ -20,10 +22,7 @@ from inference.layers.linear import padded
 from inference.models.decoder import ROW_CHUNK, Buffers, Shape, Weights, Work, item_rows, run_step
 from inference.models.loading import OnBytes, load_weights, weights_bytes
 from inference.protocol import LoadPhase
-from inference.spec import EngineConfig, SpecError
-
-if TYPE_CHECKING:
-    from inference.engine.torch_runner import TorchRunner
+from inference.spec import EngineConfig, Mode, SpecError
 
 OnProgress = Callable[[LoadPhase, int, int], None]
 
@@ -35,7 +34,7 @@ def _threads(config: EngineConfig) -> int:
     return config.threads or most
 
 
-def _max_model_len(config: EngineConfig, spec: DecoderSpec) -> int:
+def _max_model_len(config: EngineConfig, spec: ModelSpec) -> int:
     if config.max_model_len is not None and config.max_model_len > spec.max_position:
         raise SpecError("max_model_len", f"must be at most {spec.max_position:,}, the longest context of this model")
     return config.max_model_len or spec.max_position
@@ -80,14 +79,16 @@ def _contiguous(values: Int32) -> Int32:
 
 
 class CpuRunner:
-    """A decoder on the CPU with its KV pool. One thread calls it.
+    """A decoder of llama's shape on the CPU with its KV pool; see ModelRunner. One thread calls it."""
 
-    spec, max_model_len: what was loaded and how far its context goes. weights_bytes, kv_cache_bytes: memory, in bytes.
-    """
+    shares_prefixes = True
+    notes: tuple[str, ...] = ()
 
     def __init__(
-        self, spec: DecoderSpec, weights: Weights, pool: Pool, buffers: Buffers, *, max_model_len: int, threads: int
-    ) -> None:
+        self, spec: DecoderSpec, weights: Weights, pool: Pool, buffers: Buffers, *, max_model_len: int, threads: int,
+        mode: Mode,
+    ) -> None:  # fmt: skip
+        self.mode = mode
         self.spec = spec
         self.max_model_len = max_model_len
         self.vocab_size = spec.vocab_size
@@ -115,6 +116,9 @@ class CpuRunner:
 
     def expert_load(self) -> None:
         """Models of this runner have no experts."""
+
+    def release(self, first_block: int) -> None:
+        """Nothing is kept for a request but its blocks."""
 
     def _work(self, batch: StepBatch) -> Work:
         starts, ends = batch.query_starts[:-1], batch.query_starts[1:]
@@ -156,15 +160,17 @@ def _warm_up(runner: ModelRunner) -> None:
     )
 
 
-def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> "CpuRunner | TorchRunner":
+def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> ModelRunner:
     """Load the model of a config and return it, ready to run at full speed.
 
-    The llama shape runs on this module's fast path, every other decoder on TorchRunner.
+    The llama shape runs on this module's fast path, other native families on TorchRunner, the rest by transformers.
     on_progress(phase, done, total): in bytes of the checkpoint, for `warming` in kernels.
     Raises ArtifactError or SpecError with the reason when the model or the limits can't be served.
     """
     on_progress("reading", 0, 1)
     source = ModelSource.open(Path(config.model))
+    if not runs_natively(source.config):
+        return _load_fallback(source, config, on_progress)
     spec = source.decoder_spec()
     threads, max_model_len = _threads(config), _max_model_len(config, spec)
     on_progress("reading", 1, 1)
@@ -175,7 +181,7 @@ def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> "CpuRunner 
             on_progress("packing", done, total)
 
     limits: dict[str, Any] = {"max_model_len": max_model_len, "threads": threads, "on_bytes": on_bytes}
-    runner: CpuRunner | TorchRunner
+    runner: ModelRunner
     if spec.is_plain:
         runner = _load_cpu_runner(source, spec, config, **limits)
     else:
@@ -184,7 +190,24 @@ def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> "CpuRunner 
         runner = load_torch_runner(source, spec, config, **limits)
     on_progress("warming", 0, 1)
     _warm_up(runner)
+    if not isinstance(runner, CpuRunner):
+        runner.forget_expert_load()  # the warm-up's
     on_progress("warming", 1, 1)
+    return runner
+
+
+def _load_fallback(source: ModelSource, config: EngineConfig, on_progress: OnProgress) -> ModelRunner:
+    """Load a model that transformers runs. Raises ArtifactError or SpecError when it can't be served."""
+    spec = fallback_spec_from_config(source.config, source.generation_config)
+    if not isinstance(source, FolderSource):
+        raise ArtifactError(Path(config.model).name, f"{spec.family!r} has no native family, and runs from safetensors "
+                                                     "only")
+    threads, max_model_len = _threads(config), _max_model_len(config, spec)
+    from inference.engine.fallback_runner import load_fallback_runner  # transformers takes seconds to import
+
+    on_progress("packing", 0, 1)
+    runner = load_fallback_runner(Path(config.model), spec, config, max_model_len=max_model_len, threads=threads)
+    on_progress("packing", 1, 1)
     return runner
 
 
@@ -198,4 +221,4 @@ def _load_cpu_runner(
     num_blocks = count_blocks(config, spec, max_model_len)
     pool = make_pool(spec, num_blocks=num_blocks, block_size=config.block_size)
     buffers = _make_buffers(spec, config, max_model_len=max_model_len, threads=threads)
-    return CpuRunner(spec, weights, pool, buffers, max_model_len=max_model_len, threads=threads)
+    return CpuRunner(spec, weights, pool, buffers, max_model_len=max_model_len, threads=threads, mode=config.mode)

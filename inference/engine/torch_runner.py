@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from numba import set_num_threads
 from torch import Tensor
@@ -48,14 +50,18 @@ class TorchRunner:
     """A decoder in torch with its paged pool. One thread calls it.
 
     spec, max_model_len: what was loaded and how far its context goes. weights_bytes, kv_cache_bytes: memory, in bytes.
-    threads: of the CPU's kernels.
+    threads: of the CPU's kernels. mode: the numeric recipe that runs. notes: what a person should know of it.
     """
+
+    shares_prefixes = True
+    notes: tuple[str, ...] = ()
 
     def __init__(
         self, decoder: TorchDecoder, caches: list[LayerCache], tables: RopeTables, *, max_model_len: int,
-        weights_bytes: int, threads: int,
+        weights_bytes: int, threads: int, mode: str,
     ) -> None:  # fmt: skip
         keys = caches[0].keys
+        self.mode = mode
         self.spec = decoder.spec
         self.max_model_len = max_model_len
         self.vocab_size = decoder.spec.vocab_size
@@ -74,8 +80,8 @@ class TorchRunner:
         if self._counts is not None:
             self._counts.begin_step(len(batch.token_ids))
         with single_threaded(self._threads):
-            step = self._step(batch)
-            logits = self._decoder(step, self._caches, self._tensor(batch.logit_rows))
+            step = step_tensors(batch, self._device, self._tables)
+            logits = self._decoder(step, self._caches, torch.from_numpy(_whole(batch.logit_rows)).to(self._device))
             result: Float32 = logits.cpu().numpy()
             return result
 
@@ -83,22 +89,37 @@ class TorchRunner:
         """How many of the latest tokens each expert computed; None for a model without experts."""
         return None if self._counts is None else self._counts.load()
 
-    def _tensor(self, values: Int32, dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self._device, dtype)
+    def forget_expert_load(self) -> None:
+        """Begin to count anew."""
+        if self._counts is not None:
+            self._counts.forget()
 
-    def _step(self, batch: StepBatch) -> StepTensors:
-        counts = np.diff(batch.query_starts)
-        sequence_of = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
-        totals = batch.context_lens if batch.total_lens is None else batch.total_lens
-        positions = self._tensor(batch.positions)
-        return StepTensors(
-            token_ids=self._tensor(batch.token_ids), positions=positions, slots=self._tensor(batch.slots),
-            sequence_of=self._tensor(sequence_of), query_starts=self._tensor(batch.query_starts, torch.int32),
-            context_lens=self._tensor(batch.context_lens, torch.int32),
-            block_tables=self._tensor(np.maximum(batch.block_tables, 0), torch.int32),
-            rotary=self._tables.of(positions, self._tensor(totals[sequence_of])),
-            max_query=int(counts.max()), max_context=int(batch.context_lens.max()),
-        )  # fmt: skip
+    def release(self, first_block: int) -> None:
+        """Nothing is kept for a request but its blocks."""
+
+
+def _whole(values: Int32) -> npt.NDArray[np.int64]:
+    return np.ascontiguousarray(values, np.int64)
+
+
+def step_tensors(batch: StepBatch, device: torch.device, tables: RopeTables | None = None) -> StepTensors:
+    """Return a batch as tensors on a device, with the rotary tables' part for each of its tokens."""
+    counts = np.diff(batch.query_starts)
+    sequence_of = np.repeat(np.arange(len(counts)), counts)
+    totals = batch.context_lens if batch.total_lens is None else batch.total_lens
+
+    def tensor(values: npt.NDArray[Any], dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(device, dtype)
+
+    positions = tensor(batch.positions)
+    return StepTensors(
+        token_ids=tensor(batch.token_ids), positions=positions, slots=tensor(batch.slots),
+        sequence_of=tensor(sequence_of), query_starts=tensor(batch.query_starts, torch.int32),
+        context_lens=tensor(batch.context_lens, torch.int32),
+        block_tables=tensor(np.maximum(batch.block_tables, 0), torch.int32),
+        rotary=tables.of(positions, tensor(totals[sequence_of])) if tables else (),
+        max_query=int(counts.max()), max_context=int(batch.context_lens.max()),
+    )  # fmt: skip
 
 
 def check_batch(batch: StepBatch, *, vocab_size: int, positions: int, num_blocks: int, block_size: int) -> None:
@@ -122,4 +143,5 @@ def load_torch_runner(
     num_blocks = blocks_that_fit(config, spec.kv_bytes_per_token(4) * config.block_size, max_model_len)
     caches = make_caches(spec, num_blocks=num_blocks, block_size=config.block_size, device=CPU, dtype=torch.float32)
     tables = RopeTables(spec, max_model_len, CPU)
-    return TorchRunner(decoder, caches, tables, max_model_len=max_model_len, weights_bytes=load.nbytes, threads=threads)
+    return TorchRunner(decoder, caches, tables, max_model_len=max_model_len, weights_bytes=load.nbytes,
+                       threads=threads, mode=config.mode)

@@ -25,6 +25,12 @@ class ExpertCounts:
         self._half = max(1, window // 2)
         self._newer_tokens = self._older_tokens = 0
 
+    def forget(self) -> None:
+        """Begin to count anew."""
+        for half in (self._newer, self._older):
+            half.zero_()
+        self._newer_tokens = self._older_tokens = 0
+
     def begin_step(self, tokens: int) -> None:
         """Say that a step of so many tokens begins."""
         if self._newer_tokens >= self._half:

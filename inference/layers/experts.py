@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -143,8 +142,3 @@ def grouped_experts(x: Tensor, ids: Tensor, weights: Tensor, experts: Experts) -
     """
     groups = ExpertGroups.of(ids, experts.num_experts)
     return combine(experts.rows(x[groups.token], groups), groups.places, weights, x)
-
-
-def bincount_rows(ids: Tensor, num_experts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return how many of ids, any shape, name each expert, [experts]."""
-    return np.bincount(ids.reshape(-1).cpu().numpy(), minlength=num_experts)

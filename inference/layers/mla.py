@@ -66,14 +66,19 @@ class LatentAttention:
         """Return queries without and with rotation, [tokens, heads, nope dim] and [tokens, heads, rope dim]."""
         if self._query_a is not None and self._query_norm is not None:
             x = self._query_norm(self._query_a(x, step))
-        query = self._query(x, step).unflatten(-1, (self._heads, -1))
-        nope, rope = query.split([self.mla.nope_head_dim, self.mla.rope_head_dim], dim=-1)
+        query = self._query(x, step).reshape(len(x), self._heads, -1)
+        nope, rope = torch.split(query, [self.mla.nope_head_dim, self.mla.rope_head_dim], dim=-1)
         return nope, self._rotate(rope, step)
 
     def _keys(self, x: Tensor, step: StepTensors) -> Tensor:
         """Return what is cached of each token, [tokens, 1, latent + rope dim]: the normed latent, the rotated key."""
-        latent, rope = self._latent(x, step).split([self.mla.kv_lora_rank, self.mla.rope_head_dim], dim=-1)
+        latent, rope = self._parts(self._latent(x, step))
         return torch.cat((self._latent_norm(latent)[:, None], self._rotate(rope[:, None], step)), dim=-1)
+
+    def _parts(self, cached: Tensor) -> tuple[Tensor, Tensor]:
+        """Split what a token caches, [..., latent + rope dim], into latent and rotated key."""
+        latent, rope = torch.split(cached, [self.mla.kv_lora_rank, self.mla.rope_head_dim], dim=-1)
+        return latent, rope
 
     def _rotate(self, x: Tensor, step: StepTensors) -> Tensor:
         cosine, sine = step.rotary[0]
@@ -107,8 +112,8 @@ class LatentAttention:
         """Attend to the keys and values of each head, which are computed from one sequence's latents."""
         length = int(step.context_lens[index])
         cached = cache.keys[step.block_tables[index].long()].flatten(0, 2)[:length]  # [context, latent + rope dim]
-        latent, rope = cached.to(query.dtype).split([self.mla.kv_lora_rank, self.mla.rope_head_dim], dim=-1)
-        key, value = self._up.expand(latent).split([self.mla.nope_head_dim, self.mla.v_head_dim], dim=-1)
+        latent, rope = self._parts(cached.to(query.dtype))
+        key, value = torch.split(self._up.expand(latent), [self.mla.nope_head_dim, self.mla.v_head_dim], dim=-1)
         key = torch.cat((key, rope[:, None].expand(-1, self._heads, -1)), dim=-1)
         one_block = LayerCache(key.contiguous()[None], value.contiguous()[None])  # a pool of one block: the sequence
         rows = torch.arange(start, end, device=query.device)
@@ -151,7 +156,7 @@ class DenseUpProjection:
 
     def __init__(self, weight: Tensor, mla: MlaSpec) -> None:
         self._weight = weight
-        self._key, self._value = weight.split([mla.nope_head_dim, mla.v_head_dim], dim=1)
+        self._key, self._value = torch.split(weight, [mla.nope_head_dim, mla.v_head_dim], dim=1)
 
     def expand(self, latent: Tensor) -> Tensor:
         return torch.einsum("tr,hdr->thd", latent, self._weight)
@@ -192,7 +197,8 @@ class PackedUpProjection:
         tokens, heads, _ = x.shape
         rows = x.transpose(0, 1).reshape(heads * tokens, -1).contiguous()
         out = torch.from_numpy(multiply_groups(rows.numpy(), np.arange(heads + 1) * tokens, packed))
-        return out[:, :size].unflatten(0, (heads, tokens)).transpose(0, 1)
+        by_head: Tensor = out[:, :size].reshape(heads, tokens, size).transpose(0, 1)
+        return by_head
 
 
 def _pack(weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Packed:
@@ -212,4 +218,4 @@ def load_up_projection(spec: DecoderSpec, index: int, load: WeightLoader) -> UpP
         packed = PackedUpProjection(load.read(part).reshape(heads, -1, spec.mla.kv_lora_rank), spec.mla)
         load.nbytes += packed.nbytes
         return packed
-    return DenseUpProjection(load.tensor(part).unflatten(0, (heads, -1)), spec.mla)
+    return DenseUpProjection(load.tensor(part).reshape(heads, -1, spec.mla.kv_lora_rank), spec.mla)

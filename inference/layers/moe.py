@@ -41,10 +41,10 @@ def _within_best_groups(scores: Tensor, spec: MoeSpec) -> Tensor:
 
     A group is as good as the sum of its group_score_top best experts.
     """
-    grouped = scores.unflatten(-1, (spec.groups, -1))  # [tokens, groups, experts of a group]
+    grouped = scores.reshape(len(scores), spec.groups, -1)  # [tokens, groups, experts of a group]
     best = grouped.topk(spec.group_score_top, dim=-1).values.sum(-1)
     kept = torch.zeros_like(best, dtype=torch.bool).scatter_(-1, best.topk(spec.top_groups, dim=-1).indices, True)
-    return grouped.masked_fill(~kept[..., None], float("-inf")).flatten(-2)
+    return grouped.masked_fill(~kept[..., None], float("-inf")).reshape(scores.shape)
 
 
 class MoeMlp:
@@ -80,10 +80,11 @@ class MoeMlp:
 
 def load_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> Experts:
     """Read a layer's experts, for the kernels of the loader's device."""
-    return _packed(spec, index, load) if load.device.type == "cpu" else _dense(spec, index, load)
+    return packed_experts(spec, index, load) if load.device.type == "cpu" else dense_experts(spec, index, load)
 
 
-def _packed(spec: DecoderSpec, index: int, load: WeightLoader) -> PackedExperts:
+def packed_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> PackedExperts:
+    """Read a layer's experts for the numba kernels."""
     moe, hidden = spec.moe, spec.hidden_size
     assert moe is not None
     inner, count = moe.intermediate_size, moe.num_experts
@@ -100,7 +101,8 @@ def _packed(spec: DecoderSpec, index: int, load: WeightLoader) -> PackedExperts:
     return PackedExperts(gate_up, down, gate_function(spec), inner=inner, hidden=hidden)
 
 
-def _dense(spec: DecoderSpec, index: int, load: WeightLoader) -> DenseExperts:
+def dense_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> DenseExperts:
+    """Read a layer's experts for torch's grouped product."""
     moe = spec.moe
     assert moe is not None
 
