@@ -9,12 +9,13 @@ from ninja.errors import HttpError, ValidationError
 from ninja.parser import Parser
 from ninja.renderers import BaseRenderer
 
-from webapp.api import chat, completions, model_list, tokens
+from webapp.api import chat, completions, embeddings, model_list, ranking, tokens
 from webapp.api.errors import ApiError, invalid, not_json
 
-DESCRIPTION = """Chat, completions, embeddings, rerank and score over the models of this site, for the clients of \
-OpenAI and Cohere. Keys are made on the site's page of API keys and sent as `Authorization: Bearer sk-parley-…`. A model is \
-named `model`, `model:version` or `model@alias`, with an adapter as `model+adapter`."""
+DESCRIPTION = (
+    "Chat, completions, embeddings, rerank and score over the models of this site, for the clients of OpenAI and "
+    "Cohere. Keys are made on the site's page of API keys and sent as `Authorization: Bearer sk-parley-…`. A model is "
+    "named `model`, `model:version` or `model@alias`, with an adapter as `model+adapter`.")
 
 
 class JsonParser(Parser):
@@ -38,7 +39,7 @@ class JsonRenderer(BaseRenderer):
 
 api = NinjaAPI(title="Parley", version="1", description=DESCRIPTION, urls_namespace="api", openapi_url=None,
                docs_url=None, parser=JsonParser(), renderer=JsonRenderer())
-for module in (chat, completions, tokens, model_list):
+for module in (chat, completions, embeddings, ranking, tokens, model_list):
     api.add_router("", module.router)
 
 

@@ -12,6 +12,7 @@ from webapp.serving.streams import stream_client
 logger = logging.getLogger(__name__)
 RUN_TASK = "serving.generation_run"
 WAKE_TASK = "serving.node_wake"
+STOP_POOLED = "pooled:"  # before the id of a request to embed or score, on the channel of stops
 IMPORT_TASK = "serving.import_run"
 IMPORT_QUEUE = "imports"
 AHEAD, IN_TURN = 0, 6  # Celery's priorities on Redis: lower goes first, in steps of three

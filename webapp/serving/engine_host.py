@@ -16,8 +16,10 @@ from inference.client import EngineDiedError, EngineLostError, EngineProcess
 from inference.protocol import EngineFrame, Loading, Ready, Rejected, StepOutput, Submit
 from inference.spec import EngineConfig, SamplingParams
 from webapp.serving.claims import generation_claim, generation_release
-from webapp.serving.dispatch import generation_dispatch, stop_channel
+from webapp.serving.dispatch import STOP_POOLED, generation_dispatch, stop_channel
 from webapp.serving.models import Generation, GenerationState
+from webapp.serving.pooled import pooled_dispatch_again
+from webapp.serving.pooled_worker import pooled_run
 from webapp.serving.pump import DRAIN_SECONDS, Pump, StopAsked
 from webapp.serving.stats import engine_stats_publish
 from webapp.serving.streams import stream_client
@@ -77,6 +79,13 @@ class EngineHost:
         connections.close_all()  # nothing to ask the database while waiting
         track.over.wait()
 
+    def run_pooled(self, job_id: str) -> None:
+        """Have the engine embed or score what a job holds, beside whatever other jobs it has."""
+        if self._closing.is_set():
+            pooled_dispatch_again(job_id, version=self._version_pk)
+            return
+        pooled_run(job_id, pool=self._engine.pool)
+
     def _submit(self, track: Track) -> None:
         row = track.generation
         try:
@@ -119,12 +128,18 @@ class EngineHost:
                     while not self._closing.is_set():
                         message = ear.get_message(timeout=STATS_SECONDS)
                         if message is not None:
-                            self._pump.put(StopAsked(str(message["data"])))
+                            self._hear_stop(str(message["data"]))
                         self._publish_stats()
             except redis.RedisError as error:
                 was_away = True
                 logger.warning("stop messages wait for Valkey: %s", error)
                 time.sleep(1.0)
+
+    def _hear_stop(self, wanted: str) -> None:
+        if wanted.startswith(STOP_POOLED):
+            self._cancel(wanted.removeprefix(STOP_POOLED))
+        else:
+            self._pump.put(StopAsked(wanted))
 
     def _publish_stats(self) -> None:
         """Say about once a second what the engine is doing. Raises redis.RedisError."""

@@ -93,6 +93,15 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
     return rows
 
 
+def version_ensure_loading(*, version: Version) -> None:
+    """Have a version loaded, for requests that have no row. Raises VersionUnavailable when it failed or may not."""
+    load = version_load(version)
+    if load.state == "failed":
+        raise VersionUnavailable(version=str(version), reason=load.reason)
+    if not load.wanted:
+        _have_it_loaded(version)
+
+
 def _have_it_loaded(version: Version) -> None:
     try:
         deployment_pick(version=version)

@@ -95,6 +95,13 @@ def stream_client() -> redis.Redis:
                                 health_check_interval=15, retry=Retry(NoBackoff(), 1))
 
 
+@cache
+def bytes_client() -> redis.Redis:
+    """The same for values that are no text."""
+    return redis.Redis.from_url(settings.REDIS_URL, socket_timeout=5, socket_connect_timeout=1,
+                                health_check_interval=15, retry=Retry(NoBackoff(), 1))
+
+
 _async_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.Redis] = weakref.WeakKeyDictionary()
 
 
@@ -103,10 +110,26 @@ def async_client() -> redis.asyncio.Redis:
     loop = asyncio.get_running_loop()
     client = _async_clients.get(loop)
     if client is None:
-        client = redis.asyncio.Redis.from_url(settings.REDIS_URL, decode_responses=True, socket_timeout=2,
-                                              socket_connect_timeout=1, health_check_interval=15)
-        _async_clients[loop] = client
+        client = _async_clients[loop] = _new_async_client(decode_responses=True)
     return client
+
+
+_async_bytes_clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, redis.asyncio.Redis] = (
+    weakref.WeakKeyDictionary())
+
+
+def async_bytes_client() -> redis.asyncio.Redis:
+    """The same for values that are no text."""
+    loop = asyncio.get_running_loop()
+    client = _async_bytes_clients.get(loop)
+    if client is None:
+        client = _async_bytes_clients[loop] = _new_async_client(decode_responses=False)
+    return client
+
+
+def _new_async_client(*, decode_responses: bool) -> redis.asyncio.Redis:
+    return redis.asyncio.Redis.from_url(settings.REDIS_URL, decode_responses=decode_responses, socket_timeout=2,
+                                        socket_connect_timeout=1, health_check_interval=15)
 
 
 def streams_publish(writes: Sequence[StreamWrite]) -> set[str]:
