@@ -1,17 +1,17 @@
 """Who may use and who may change what: the one place that says so, for listing as for use."""
 
-from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
+from django.contrib.auth.models import AnonymousUser, User
 from django.db.models import Q
 
 from registry.errors import NotAllowed
 from registry.models import Access, Model
 
-Viewer = AbstractBaseUser | AnonymousUser
+Viewer = User | AnonymousUser
 
 
 def is_administrator(viewer: Viewer | None) -> bool:
     """Say whether somebody may change the registry. None is the site itself: its command line and its workers."""
-    return viewer is None or bool(viewer.is_authenticated and viewer.is_active and getattr(viewer, "is_staff", False))
+    return viewer is None or bool(viewer.is_authenticated and viewer.is_active and viewer.is_staff)
 
 
 def require_administrator(by: Viewer | None) -> None:
@@ -26,6 +26,5 @@ def usable_models(viewer: Viewer) -> Q:
         return Q(pk__in=[])
     if is_administrator(viewer):
         return Q()
-    groups = getattr(viewer, "groups", None)
-    in_groups = Model.objects.filter(access=Access.GROUPS, groups__in=groups.values("pk") if groups else [])
+    in_groups = Model.objects.filter(access=Access.GROUPS, groups__in=viewer.groups.values("pk"))
     return Q(access=Access.EVERYONE) | Q(pk__in=in_groups.values("pk"))

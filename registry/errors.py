@@ -13,6 +13,12 @@ class ImportRefused(RegistryRefused):
     """A model that is not taken in; the message says which file and why."""
 
 
+class ImportCancelled(Exception):
+    """An import that is ended because somebody cancelled it, or because its lease is another's."""
+
+    reason = "The import was cancelled."
+
+
 class UploadRefused(RegistryRefused):
     """A part of an upload that is not taken. `retry`: the same part may be sent again."""
 

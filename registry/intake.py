@@ -11,10 +11,11 @@ from django.core.exceptions import ValidationError
 from inference.artifacts.errors import ArtifactError
 from registry.access import Viewer
 from registry.blobs import blob_publish, blob_withdraw, blobs_locked
-from registry.checks import Report, SubjectKind, run_checks
+from registry.checks import CheckResult, ChecksStopped, Report, SubjectKind, run_checks
 from registry.contents import derived_files, describe, guess_kind
-from registry.errors import ImportRefused
+from registry.errors import ImportCancelled, ImportRefused
 from registry.models import NAME, Blob, Kind, Version
+from registry.selectors import version_folder
 from registry.services.versions import (
     version_begin,
     version_publish,
@@ -62,17 +63,31 @@ class Taken:
     fresh: bool
 
 
-def take_in(intake: Intake, stage: Stage, *, on_progress: Progress | None = None,
-            on_version: Callable[[Version], None] = lambda version: None) -> Taken:
+class Watcher:
+    """Hears of an import as it goes on. What `progress` raises ends it, and so does a yes of `should_stop`."""
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        """phase: copying, verifying or publishing; done and total in bytes."""
+
+    def began(self, version: Version) -> None:
+        """Verification begins, of this version."""
+
+    def checked(self, result: CheckResult) -> None:
+        """A check has ended."""
+
+    def should_stop(self) -> bool:
+        return False
+
+
+def take_in(intake: Intake, stage: Stage, watcher: Watcher) -> Taken:
     """Take a model in as the next version of intake.name; the same content under the same name is not taken twice.
 
-    on_progress: called with phase, bytes done, bytes in all; what it raises ends the import. on_version: called with
-    the version once verification begins. Raises ImportRefused: nothing of the model stays on disk then, and a version
-    that was refused by verification stays listed as rejected, with its reason and checks.
+    Raises ImportRefused: nothing of the model stays on disk then, and a version that was refused by verification stays
+    listed as rejected, with its reason and checks; ImportCancelled.
     """
     versions_reject_interrupted()
     with staging_folder() as folder:
-        files = stage(folder, on_progress)
+        files = stage(folder, watcher.progress)
         if found := version_with_content(name=intake.name, files=files):
             logger.info("%s has this content already", found)
             return Taken(found, fresh=False)
@@ -84,35 +99,38 @@ def take_in(intake: Intake, stage: Stage, *, on_progress: Progress | None = None
         version = version_begin(name=intake.name, kind=kind, source=intake.source, by=intake.by, parent=intake.parent)
         report: Report | None = None
         try:
-            on_version(version)
-            report = _verify(version, folder, sum(file.size for file in files), on_progress)
+            watcher.began(version)
+            report = _verify(version, folder, sum(file.size for file in files), watcher)
             if report.refusals:
                 raise ImportRefused(report.refusals[0].message)
-            return _store(intake, version, folder, files, report, on_progress)
+            return _store(intake, version, folder, files, report, watcher)
         except BaseException as error:
             reason = getattr(error, "reason", None) or f"The import failed: {error!r}"
             version_reject(version=version, reason=reason, report=report)
             raise
 
 
-def _verify(version: Version, folder: Path, total: int, on_progress: Progress | None) -> Report:
-    """Run every check in a child process. on_progress hears of the part of the checks that are done, in bytes."""
-    def report(name: str, number: int, of: int) -> None:
-        if on_progress:
-            on_progress("verifying", total * (number - 1) // of, total)
-
-    found = run_checks(folder, kind=cast(SubjectKind, version.model.kind), on_progress=report)
-    if on_progress:
-        on_progress("verifying", total, total)
+def _verify(version: Version, folder: Path, total: int, watcher: Watcher) -> Report:
+    """Run every check in a child process. The watcher hears of the part of the checks that are done, in bytes."""
+    earlier = version.model.versions.exclude(pk=version.pk).exclude(vocabulary_sha256="").order_by("-number").first()
+    base = version.parent if version.model.kind == Kind.ADAPTER else None
+    try:
+        found = run_checks(
+            folder, kind=cast(SubjectKind, version.model.kind), base=version_folder(base) if base else None,
+            earlier=earlier.vocabulary_sha256 if earlier else "", on_result=watcher.checked,
+            on_progress=lambda name, number, of: watcher.progress("verifying", total * (number - 1) // of, total),
+            should_stop=watcher.should_stop)
+    except ChecksStopped:
+        raise ImportCancelled from None
+    watcher.progress("verifying", total, total)
     return found
 
 
 def _store(intake: Intake, version: Version, folder: Path, files: Sequence[StagedFile], report: Report,
-           on_progress: Progress | None) -> Taken:
+           watcher: Watcher) -> Taken:
     """Move the content into the store and write the artifacts, all or nothing."""
     total = sum(file.size for file in files)
-    if on_progress:
-        on_progress("publishing", 0, total)
+    watcher.progress("publishing", 0, total)
     described = describe(folder)  # before the files are moved
     with blobs_locked():
         fresh: list[StagedFile] = []
@@ -128,6 +146,5 @@ def _store(intake: Intake, version: Version, folder: Path, files: Sequence[Stage
             raise
     if intake.publish and stored.pk == version.pk:
         stored = version_publish(version=stored, by=None)
-    if on_progress:
-        on_progress("publishing", total, total)
+    watcher.progress("publishing", total, total)
     return Taken(stored, fresh=stored.pk == version.pk)

@@ -1,6 +1,7 @@
 """Selectors of the registry: which versions somebody may use, and the folder of files that an engine loads."""
 
 import os
+import re
 import shutil
 import uuid
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from django.db.models import QuerySet
 from registry.access import Viewer, usable_models
 from registry.blobs import blob_path, blob_present
 from registry.errors import BlobMissing
-from registry.models import NAME, Artifact, Kind, Model, Version, VersionState
+from registry.models import NAME_PATTERN, Alias, Artifact, Kind, Model, Version, VersionState
 
 PRODUCTION = "production"
 
@@ -36,6 +37,13 @@ def versions_for(*, viewer: Viewer, kind: str | None = None) -> QuerySet[Version
     versions = Version.objects.filter(state=VersionState.READY, model__in=models_for(viewer=viewer).order_by())
     versions = versions.select_related("model").order_by("model__name", "-number")
     return versions.filter(model__kind=kind) if kind else versions
+
+
+def aliases_for(*, viewer: Viewer, kind: str | None = None) -> QuerySet[Alias]:
+    """Return the aliases that lead viewer to a version they may use, by model and name."""
+    usable = versions_for(viewer=viewer, kind=kind).order_by()
+    rows = Alias.objects.filter(version__in=usable).select_related("version__model")
+    return rows.order_by("model__name", "name")
 
 
 def version_for(*, viewer: Viewer, pk: int) -> Version:
@@ -80,7 +88,7 @@ def _named(usable: QuerySet[Version], name: str) -> tuple[Version, str]:
     """Return the version that a name without an adapter leads to, and the alias on the way."""
     model, colon, number = name.partition(":")
     model, at, alias = model.partition("@") if not colon else (model, "", "")
-    if not NAME.regex.match(model) or (at and not NAME.regex.match(alias)):  # PostgreSQL takes no NUL, for one
+    if not re.match(NAME_PATTERN, model) or (at and not re.match(NAME_PATTERN, alias)):  # PostgreSQL takes no NUL
         raise Version.DoesNotExist(f"{name[:80]!r} does not name a version")
     versions = usable.filter(model__name=model)
     if colon:

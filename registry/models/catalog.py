@@ -6,7 +6,8 @@ from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models.functions import Now
 
-NAME = RegexValidator(r"\A[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z",
+NAME_PATTERN = r"\A[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?\Z"
+NAME = RegexValidator(NAME_PATTERN,
                       "Use 1 to 64 lower-case letters, digits, dots, dashes and underscores; "
                       "begin and end with a letter or digit.")
 

@@ -69,7 +69,7 @@ def _usable(model: Model, version: Version) -> Version:
 
 def _moved(alias: Alias, words: str, by: Viewer | None) -> Alias:
     alias.moved_by = by  # type: ignore[assignment]
-    alias.moved_at = Now()  # type: ignore[assignment]
+    alias.moved_at = Now()
     alias.save()
     audit_record(by=by, action=Action.ALIAS, subject=alias.version, words=words)
     alias.refresh_from_db(fields=["moved_at"])

@@ -12,5 +12,5 @@ def audit_record(*, by: Viewer | None, action: Action, subject: Model | Version 
     model = version.model if version else subject if isinstance(subject, Model) else None
     user = by if by is not None and by.is_authenticated else None
     return AuditEntry.objects.create(
-        action=action, user=user, actor=user.get_username()[:150] if user else SITE,  # type: ignore[misc]
+        action=action, user=user, actor=user.get_username()[:150] if user else SITE,
         subject=str(subject)[:150], model=model, version=version, words=words[:1000])

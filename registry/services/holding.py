@@ -85,9 +85,9 @@ def deployments_idle_unload(*, holder: str) -> list[int]:
     rows = Deployment.objects.filter(held_by=holder, wanted=True, state=DeploymentState.LOADED, used_at__isnull=False,
                                      idle_seconds__isnull=False)
     done = []
-    for pk, idle_seconds in rows.values_list("pk", "idle_seconds"):
-        if rows.filter(pk=pk, used_at__lt=Now() - timedelta(seconds=idle_seconds)).update(
-                wanted=False, reason=f"Unloaded after {idle_seconds:,} seconds without work."):
+    for pk, seconds in rows.values_list("pk", "idle_seconds"):
+        if rows.filter(pk=pk, used_at__lt=Now() - timedelta(seconds=seconds or 0)).update(
+                wanted=False, reason=f"Unloaded after {seconds:,} seconds without work."):
             done.append(pk)
     return done
 

@@ -5,18 +5,21 @@ Whoever asks for one also has it run: `webapp.serving.dispatch.import_dispatch` 
 
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from registry.access import Viewer, is_administrator, require_administrator
+from registry.checks import CheckResult
 from registry.chunks import chunks_remove
-from registry.errors import ImportRefused, RegistryRefused
-from registry.intake import Intake, take_in
+from registry.errors import ImportCancelled, ImportRefused, RegistryRefused
+from registry.intake import Intake, Watcher, take_in
 from registry.models import ImportJob, ImportState, Upload, Version
 from registry.paths import checked_source
 from registry.staging import Progress, StagedFile, stage
@@ -27,13 +30,7 @@ MAX_ATTEMPTS = 3
 PROGRESS_SECONDS = 0.25
 
 
-class ImportCancelled(Exception):
-    """The import was cancelled, or its lease is another's."""
-
-    reason = "The import was cancelled."
-
-
-def import_create(*, by: Viewer, name: str, path: str = "", upload: Upload | None = None, kind: str = "",
+def import_create(*, by: User, name: str, path: str = "", upload: Upload | None = None, kind: str = "",
                   parent: Version | None = None, publish: bool = True) -> ImportJob:
     """Ask for a model to be taken in, from a path under an import root or from a finished upload.
 
@@ -47,14 +44,14 @@ def import_create(*, by: Viewer, name: str, path: str = "", upload: Upload | Non
                                     publish=publish)
 
 
-def import_for(*, viewer: Viewer, pk: object) -> ImportJob:
+def import_for(*, viewer: Viewer, pk: UUID | str) -> ImportJob:
     """Return an import; administrators see all. Raises ImportJob.DoesNotExist."""
     if not is_administrator(viewer):
         raise ImportJob.DoesNotExist
     return ImportJob.objects.select_related("version__model", "upload", "owner").get(pk=pk)
 
 
-def import_cancel(*, job: ImportJob, by: AbstractBaseUser) -> ImportJob:
+def import_cancel(*, job: ImportJob, by: User) -> ImportJob:
     """Cancel an import; one that runs ends within seconds and leaves nothing. One that has ended stays as it is."""
     require_administrator(by)
     rows = ImportJob.objects.filter(pk=job.pk)
@@ -66,7 +63,7 @@ def import_cancel(*, job: ImportJob, by: AbstractBaseUser) -> ImportJob:
     return job
 
 
-def import_claim(*, pk: object, holder: str) -> ImportJob | None:
+def import_claim(*, pk: UUID | str, holder: str) -> ImportJob | None:
     """Take a queued import, or one whose worker is gone; None when there is nothing to do for it."""
     free = Q(state=ImportState.QUEUED) | Q(state=ImportState.RUNNING, held_until__lt=Now())
     taken = ImportJob.objects.filter(free, pk=pk).update(
@@ -86,13 +83,13 @@ def import_keep(*, job: ImportJob) -> bool:
 
 def import_run(*, job: ImportJob, cancelled: Callable[[], bool] = lambda: False) -> ImportJob:
     """See a claimed import through and write how it ended. cancelled: asked often, ends it without a trace."""
-    progress = _Progress(job, cancelled)
+    watcher = _JobWatcher(job, cancelled)
     try:
         if job.attempt > MAX_ATTEMPTS:
             raise ImportRefused(f"Its worker ended {MAX_ATTEMPTS} times before it was done.")
         intake = Intake(name=job.name, kind=job.kind, source=job.path or f"upload {job.upload_id}", by=job.owner,
                         parent=job.parent, publish=job.publish)
-        taken = take_in(intake, _stage(job), on_progress=progress, on_version=lambda version: _note(job, version))
+        taken = take_in(intake, _stage(job), watcher)
         if taken.fresh:
             return _end(job, ImportState.DONE, version=taken.version)
         return _end(job, ImportState.REFUSED, version=taken.version,
@@ -121,10 +118,6 @@ def _stage(job: ImportJob) -> Callable[[Path, Progress | None], list[StagedFile]
     return lambda folder, progress: stage(path, folder, progress)
 
 
-def _note(job: ImportJob, version: Version) -> None:
-    ImportJob.objects.filter(pk=job.pk, attempt=job.attempt).update(version=version)
-
-
 def _end(job: ImportJob, state: ImportState, *, reason: str = "", version: Version | None = None) -> ImportJob:
     """Write the end, guarded by the attempt; the chunks of an upload aren't needed any more."""
     changes = {"version": version} if version else {}
@@ -137,18 +130,29 @@ def _end(job: ImportJob, state: ImportState, *, reason: str = "", version: Versi
     return job
 
 
-class _Progress:
-    """Writes phase and bytes a few times a second, and ends a cancelled import."""
+class _JobWatcher(Watcher):
+    """Writes into the job's row what happens, a few times a second, and ends a cancelled import."""
 
     def __init__(self, job: ImportJob, cancelled: Callable[[], bool]) -> None:
-        self._job, self._cancelled, self._phase, self._at = job, cancelled, "", 0.0
+        self._row = ImportJob.objects.filter(pk=job.pk, attempt=job.attempt)
+        self._cancelled, self._phase, self._at = cancelled, "", 0.0
+        self._results: list[dict[str, object]] = []
 
-    def __call__(self, phase: str, done: int, total: int) -> None:
+    def should_stop(self) -> bool:
+        return self._cancelled()
+
+    def progress(self, phase: str, done: int, total: int) -> None:
         if self._cancelled():
             raise ImportCancelled
         now = time.monotonic()
         if phase == self._phase and now - self._at < PROGRESS_SECONDS and done < total:
             return
         self._phase, self._at = phase, now
-        ImportJob.objects.filter(pk=self._job.pk, attempt=self._job.attempt).update(
-            phase=phase, progress_done=done, progress_total=total)
+        self._row.update(phase=phase, progress_done=done, progress_total=total)
+
+    def began(self, version: Version) -> None:
+        self._row.update(version=version)
+
+    def checked(self, result: CheckResult) -> None:
+        self._results.append(asdict(result))
+        self._row.update(checks={"results": self._results})

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from registry.access import Viewer
 from registry.errors import ImportRefused
-from registry.intake import Intake, take_in
+from registry.intake import Intake, Watcher, take_in
 from registry.models import Version
 from registry.staging import Progress, stage
 
@@ -24,4 +24,13 @@ def version_import(
     """
     intake = Intake(name=name, kind=kind or "", source=str(path), by=by, parent=parent, publish=publish)
     return take_in(intake, lambda folder, progress: stage(path.resolve(), folder, progress),
-                   on_progress=on_progress).version
+                   _ProgressWatcher(on_progress)).version
+
+
+class _ProgressWatcher(Watcher):
+    def __init__(self, on_progress: Progress | None) -> None:
+        self._on_progress = on_progress
+
+    def progress(self, phase: str, done: int, total: int) -> None:
+        if self._on_progress is not None:
+            self._on_progress(phase, done, total)

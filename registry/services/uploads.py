@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from django.conf import settings
-from django.contrib.auth.models import AbstractBaseUser
+from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
 from django.db import transaction
 from django.db.models import Q
@@ -45,7 +46,7 @@ class UploadProgress:
     missing: dict[int, list[int]]
 
 
-def upload_begin(*, by: AbstractBaseUser, name: str, files: Sequence[Mapping[str, Any]]) -> Upload:
+def upload_begin(*, by: User, name: str, files: Sequence[Mapping[str, Any]]) -> Upload:
     """Begin an upload of a model called name, or go on with the one that by began with the same name and files.
 
     files: {"path", "size"} each; the path is the file's inside the model, or one archive (.zip, .tar, .tar.gz, .tgz).
@@ -92,7 +93,7 @@ def _require_room(size: int) -> None:
                             f"is taken in, and {filesizeformat(free)} are free.")
 
 
-def upload_for(*, viewer: AbstractBaseUser, pk: object) -> Upload:
+def upload_for(*, viewer: User, pk: UUID | str) -> Upload:
     """Return one of the viewer's own uploads. Raises Upload.DoesNotExist, alike for missing and foreign ones."""
     try:
         return Upload.objects.get(owner_id=viewer.pk, pk=pk)
@@ -112,7 +113,7 @@ def upload_progress(upload: Upload) -> UploadProgress:
     return UploadProgress(done=done, total=sum(file["size"] for file in upload.files), missing=missing)
 
 
-def upload_chunk(*, upload: Upload, by: AbstractBaseUser, file: int, chunk: int, body: bytes, sha256: str) -> None:
+def upload_chunk(*, upload: Upload, by: User, file: int, chunk: int, body: bytes, sha256: str) -> None:
     """Store one chunk; sending one again does no harm. file, chunk: numbers from 0. sha256: of the chunk, in hex.
 
     Raises UploadRefused: with `retry` when the same chunk may be sent again (damaged on the way, disk full), without
@@ -137,7 +138,7 @@ def upload_chunk(*, upload: Upload, by: AbstractBaseUser, file: int, chunk: int,
     Upload.objects.filter(pk=upload.pk, touched_at__lt=Now() - TOUCH_AFTER).update(touched_at=Now())
 
 
-def upload_finish(*, upload: Upload, by: AbstractBaseUser, sha256: Mapping[str, str], kind: str = "",
+def upload_finish(*, upload: Upload, by: User, sha256: Mapping[str, str], kind: str = "",
                   parent: Version | None = None, publish: bool = True) -> ImportJob:
     """End the upload and begin the import of what arrived. Call again after a lost answer: the same job comes back.
 
@@ -165,7 +166,7 @@ def upload_finish(*, upload: Upload, by: AbstractBaseUser, sha256: Mapping[str, 
         return import_create(by=by, name=upload.name, upload=upload, kind=kind, parent=parent, publish=publish)
 
 
-def upload_cancel(*, upload: Upload, by: AbstractBaseUser) -> None:
+def upload_cancel(*, upload: Upload, by: User) -> None:
     """Give up an upload that is being received and remove its chunks; one that has ended stays as it is."""
     _require_owner(upload, by)
     if Upload.objects.filter(pk=upload.pk, state=UploadState.RECEIVING).update(state=UploadState.CANCELLED):
@@ -173,7 +174,7 @@ def upload_cancel(*, upload: Upload, by: AbstractBaseUser) -> None:
 
 
 def uploads_expire() -> int:
-    """Cancel uploads that got no chunk for EXPIRE_AFTER; remove what is left of those that are over. Return how many."""
+    """Cancel uploads that got no chunk for EXPIRE_AFTER, remove what is left of ended ones; return how many."""
     stale = Upload.objects.filter(state=UploadState.RECEIVING, touched_at__lt=Now() - EXPIRE_AFTER)
     pks = list(stale.values_list("pk", flat=True))
     for pk in pks:
@@ -193,6 +194,6 @@ def _remove_leftovers() -> int:
     return len(gone)
 
 
-def _require_owner(upload: Upload, by: AbstractBaseUser) -> None:
+def _require_owner(upload: Upload, by: User) -> None:
     if upload.owner_id != by.pk:
         raise Upload.DoesNotExist

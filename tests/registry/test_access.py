@@ -74,8 +74,8 @@ def test_references_name_versions_aliases_and_the_newest(ada: User) -> None:
     found = version_resolve(reference="m", user=ada)
     assert (found.version, found.alias) == (one, "production")
     assert version_by_name("m@canary") == two
-    for reference in ("", ":", "@", "+", "m@", "m@other", "m:", "m:3", "m:x", "m:1@canary", "m@canary:1", "x@production",
-                      "m:" + "9" * 99, "m+", "m+m", "M", "m\0", "m:１"):
+    for reference in ("", ":", "@", "+", "m@", "m@other", "m:", "m:3", "m:x", "m:1@canary", "m@canary:1", "m+m",
+                      "x@production", "m:" + "9" * 99, "m+", "M", "m\0", "m:１"):
         with pytest.raises(Version.DoesNotExist):
             version_resolve(reference=reference, user=ada)
 

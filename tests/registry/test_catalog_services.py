@@ -51,7 +51,8 @@ def test_archiving_takes_a_version_out_of_use_and_restoring_brings_it_back() -> 
     assert version_restore(version=version, by=None).state == VersionState.READY
 
 
-@pytest.mark.parametrize("state, wanted", [("loaded", True), ("loading", True), ("unloading", False), ("unloaded", True)])
+@pytest.mark.parametrize("state, wanted",
+                         [("loaded", True), ("loading", True), ("unloading", False), ("unloaded", True)])
 def test_a_version_that_is_loaded_or_about_to_be_is_neither_deleted_nor_archived(state: str, wanted: bool) -> None:
     version = make_version()
     Deployment.objects.create(version=version, state=state, wanted=wanted)
@@ -107,5 +108,5 @@ def test_a_verified_version_waits_until_it_is_published(llama: Path) -> None:
     version_archive(version=version, by=None)
     with pytest.raises(ChangeRefused, match="only a verified one is published"):
         version_publish(version=version, by=None)
-    assert list(AuditEntry.objects.filter(model=Model.objects.get()).order_by("pk").values_list("action", flat=True)) == [
-        "import", "publish", "archive"]
+    entries = AuditEntry.objects.filter(model=Model.objects.get()).order_by("pk")
+    assert list(entries.values_list("action", flat=True)) == ["import", "publish", "archive"]

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from django.conf import settings
 
@@ -14,19 +15,24 @@ from webapp.serving.imports import imports_redispatch
 OFTEN, SELDOM = 5.0, 3600.0
 
 
+@dataclass
+class _Duty:
+    do: Callable[[], object]
+    every: float
+    due: float = 0.0
+
+
 class Housekeeping:
-    """Each duty with its interval; the first round does all of them."""
+    """Each duty with its interval in seconds; the first round does all of them."""
 
     def __init__(self) -> None:
-        duties: list[tuple[float, Callable[[], object]]] = [(SELDOM, folders_collect)]
+        self._duties = [_Duty(folders_collect, SELDOM)]
         if not settings.PARLEY_BLOB_SOURCE:  # a machine without the site's storage has no part in imports
-            duties += [(OFTEN, imports_redispatch), (SELDOM, staging_clean), (SELDOM, uploads_expire),
-                       (SELDOM, versions_reject_interrupted)]
-        self._duties = [[0.0, interval, duty] for interval, duty in duties]
+            self._duties += [_Duty(imports_redispatch, OFTEN), _Duty(staging_clean, SELDOM),
+                             _Duty(uploads_expire, SELDOM), _Duty(versions_reject_interrupted, SELDOM)]
 
     def do_what_is_due(self) -> None:
-        for entry in self._duties:
-            due, interval, duty = entry
-            if time.monotonic() >= due:
-                entry[0] = time.monotonic() + interval
-                duty()
+        for duty in self._duties:
+            if time.monotonic() >= duty.due:
+                duty.due = time.monotonic() + duty.every
+                duty.do()

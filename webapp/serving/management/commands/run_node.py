@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from webapp.config.celery import app
+from webapp.serving.dispatch import IMPORT_QUEUE
 from webapp.serving.model_process import STOP_SECONDS
 from webapp.serving.node import NodeAlreadyRuns, NodeLoop
 
@@ -29,7 +30,8 @@ class Command(BaseCommand):
         thread.start()
         worker_shutting_down.connect(partial(_on_shutdown, loop), weak=False)
         try:
-            worker = app.Worker(queues=["node"], pool="threads", concurrency=2, quiet=True,
+            queues = ["node"] if settings.PARLEY_BLOB_SOURCE else ["node", IMPORT_QUEUE]
+            worker = app.Worker(queues=queues, pool="threads", concurrency=3, quiet=True,
                                 hostname=nodename("node", loop.name), without_gossip=True, without_mingle=True,
                                 without_heartbeat=True, loglevel="INFO")
             worker.start()
