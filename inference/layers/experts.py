@@ -82,13 +82,14 @@ class DenseExperts:
 class PackedExperts:
     """Experts through the numba kernels: a row's bits do not depend on the other rows.
 
-    gate_up, down: packed with a layer for each expert. inner, hidden: their sizes without padding.
+    gate_up, down: packed with a layer for each expert; gate and up are each padded to whole panels, so that torch's
+    activations, whose last bits differ for what doesn't fill a vector, give a row the same bits anywhere.
+    hidden: the size of what down gives, without padding.
     """
 
-    def __init__(self, gate_up: Packed, down: Packed, gate: Gate, *, inner: int, hidden: int) -> None:
+    def __init__(self, gate_up: Packed, down: Packed, gate: Gate, *, hidden: int) -> None:
         self.num_experts = gate_up.weights.shape[0]
-        self._gate_up, self._down, self._gate = gate_up, down, gate
-        self._inner, self._hidden = inner, hidden
+        self._gate_up, self._down, self._gate, self._hidden = gate_up, down, gate, hidden
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -97,7 +98,7 @@ class PackedExperts:
     def rows(self, x: Tensor, groups: ExpertGroups) -> Tensor:
         starts = groups.starts.numpy()
         hidden = torch.from_numpy(multiply_groups(x.contiguous().numpy(), starts, self._gate_up))
-        inner = self._gate(hidden[:, : self._inner], hidden[:, self._inner : 2 * self._inner])
+        inner = self._gate(*hidden.chunk(2, dim=-1))
         return torch.from_numpy(multiply_groups(inner.contiguous().numpy(), starts, self._down))[:, : self._hidden]
 
 

@@ -4,15 +4,18 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from inference.decoder_spec import DecoderSpec, MoeSpec
 from inference.experts.counts import ExpertCounts
 from inference.layers.experts import DenseExperts, Experts, PackedExperts, grouped_experts
-from inference.layers.linear import fill, fill_bias, packed_bytes, packed_room, panels_for
+from inference.layers.linear import fill, fill_bias, packed_bytes, packed_room, padded, panels_for
 from inference.layers.mlp import Mlp, gate_function
 from inference.layers.step import StepTensors
 from inference.layers.weights import WeightLoader
+
+WHOLE_VECTORS = 32  # elements; a multiple of what torch's kernels take at a time
 
 
 def route(logits: Tensor, spec: MoeSpec, correction: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -25,7 +28,7 @@ def route(logits: Tensor, spec: MoeSpec, correction: Tensor | None = None) -> tu
     if spec.score == "softmax_of_chosen":
         chosen, ids = logits.topk(spec.top_k, dim=-1)
         return ids, chosen.softmax(-1) * spec.scaling
-    scores = logits.sigmoid() if spec.score == "sigmoid" else logits.softmax(-1)
+    scores = _sigmoid(logits) if spec.score == "sigmoid" else logits.softmax(-1)
     for_choice = scores if correction is None else scores + correction
     if spec.groups > 1:
         for_choice = _within_best_groups(for_choice, spec)
@@ -45,6 +48,12 @@ def _within_best_groups(scores: Tensor, spec: MoeSpec) -> Tensor:
     best = grouped.topk(spec.group_score_top, dim=-1).values.sum(-1)
     kept = torch.zeros_like(best, dtype=torch.bool).scatter_(-1, best.topk(spec.top_groups, dim=-1).indices, True)
     return grouped.masked_fill(~kept[..., None], float("-inf")).reshape(scores.shape)
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    """Return the sigmoid of x [rows, size]. torch computes what doesn't fill a vector in another way, with other last
+    bits, so rows are made to fill them: what a row gives may not depend on where in a batch it lies."""
+    return F.pad(x, (0, -x.shape[-1] % WHOLE_VECTORS)).sigmoid()[..., : x.shape[-1]]
 
 
 class MoeMlp:
@@ -74,7 +83,7 @@ class MoeMlp:
             return added
         shared = self._shared(x, step)
         if self._shared_gate is not None:
-            shared = shared * torch.sigmoid(self._shared_gate(x, step))
+            shared = shared * _sigmoid(self._shared_gate(x, step))
         return added + shared
 
 
@@ -87,7 +96,7 @@ def packed_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> PackedE
     """Read a layer's experts for the numba kernels."""
     moe, hidden = spec.moe, spec.hidden_size
     assert moe is not None
-    inner, count = moe.intermediate_size, moe.num_experts
+    inner, count = padded(moe.intermediate_size), moe.num_experts
     gate_up = packed_room(layers=count, panels=panels_for(2 * inner), inputs=hidden, mode=load.mode)
     down = packed_room(layers=count, panels=panels_for(hidden), inputs=inner, mode=load.mode)
     for room, parts in ((gate_up, ("gate", "up")), (down, ("down",))):
@@ -98,7 +107,7 @@ def packed_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> PackedE
                 if moe.expert_bias:
                     fill_bias(room, expert, load.read(f"{name}.bias"), first_output=row * inner)
     load.nbytes += packed_bytes(gate_up) + packed_bytes(down)
-    return PackedExperts(gate_up, down, gate_function(spec), inner=inner, hidden=hidden)
+    return PackedExperts(gate_up, down, gate_function(spec), hidden=hidden)
 
 
 def dense_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> DenseExperts:

@@ -22,11 +22,11 @@ SHARED_NAMES: Names = {
 
 
 def read_deepseek(
-    reader: ConfigReader, *, family: str, moe: dict[str, Any], first_dense: int, interleaved: bool, **changes: Any
+    reader: ConfigReader, *, family: str, moe: MoeSpec, first_dense: int, interleaved: bool, **changes: Any
 ) -> DecoderSpec:
     """Return the spec of a DeepSeek configuration.
 
-    moe: what MoeSpec has beside sizes. first_dense: layers before the first with experts. interleaved: see RopeSpec.
+    first_dense: layers before the first with experts. interleaved: see RopeSpec.
     """
     if reader.whole("moe_layer_freq", 1) != 1:
         reader.refuse("moe_layer_freq: only 1 can be run, experts in every layer after the first dense ones")
@@ -35,18 +35,13 @@ def read_deepseek(
     if reader.whole("num_key_value_heads", heads) != heads:
         reader.refuse("num_key_value_heads: latent attention has as many as num_attention_heads")
     rope = read_rope(reader, head_dim=rope_dim, interleaved=interleaved)
-    count, inner = num_layers(reader), reader.whole("moe_intermediate_size", 1407)
     return read_decoder(
         reader, family=family, head_dim=rope_dim, rope=rope, num_kv_heads=heads,
         attention_bias=reader.flag("attention_bias"), output_bias=reader.flag("attention_bias"),
         query_scale=(nope_dim + rope_dim) ** -0.5 * _score_scale(reader, rope) ** 2,
         mla=MlaSpec(kv_lora_rank=reader.whole("kv_lora_rank", 512), nope_head_dim=nope_dim, rope_head_dim=rope_dim,
                     v_head_dim=reader.whole("v_head_dim", 128), q_lora_rank=_query_rank(reader)),
-        layers=with_experts((), [index >= first_dense for index in range(count)]),
-        moe=MoeSpec(num_experts=reader.whole("n_routed_experts"), intermediate_size=inner,
-                    top_k=reader.whole("num_experts_per_tok"),
-                    shared_experts_size=inner * reader.whole("n_shared_experts", 1, least=0), **moe),
-        **changes,
+        layers=with_experts((), [index >= first_dense for index in range(num_layers(reader))]), moe=moe, **changes,
     )  # fmt: skip
 
 
@@ -70,10 +65,15 @@ def _read(reader: ConfigReader) -> DecoderSpec:
         reader.refuse("norm_topk_prob: DeepSeek V2 doesn't normalise the weights of the chosen experts")
     limited = reader.choice("topk_method", {"greedy": False, "group_limited_greedy": True}, "greedy")
     reader.choice("scoring_func", {"softmax": True}, "softmax")
-    groups = {"groups": reader.whole("n_group"), "top_groups": reader.whole("topk_group")} if limited else {}
-    return read_deepseek(reader, family="deepseek_v2", interleaved=True, mlp_bias=reader.flag("mlp_bias"),
-                         first_dense=reader.whole("first_k_dense_replace", 0, least=0),
-                         moe={"scaling": reader.positive("routed_scaling_factor", 1.0), **groups})
+    inner = reader.whole("moe_intermediate_size", 1407)
+    moe = MoeSpec(
+        num_experts=reader.whole("n_routed_experts", 64), intermediate_size=inner,
+        top_k=reader.whole("num_experts_per_tok"), groups=reader.whole("n_group") if limited else 1,
+        top_groups=reader.whole("topk_group") if limited else 1, scaling=reader.positive("routed_scaling_factor", 1.0),
+        shared_experts_size=inner * reader.whole("n_shared_experts", 2, least=0),
+    )  # fmt: skip
+    return read_deepseek(reader, family="deepseek_v2", interleaved=True, mlp_bias=reader.flag("mlp_bias"), moe=moe,
+                         first_dense=reader.whole("first_k_dense_replace", 0, least=0))
 
 
 FAMILY = Family(

@@ -17,7 +17,8 @@ LENGTH = 60
 TOKENS = random_tokens(11, LENGTH, low=3, high=250)
 ODD = {"intermediate_size": 100, "hidden_size": 72}  # no multiples of a vector
 NAMES = ["gemma2 past its window", "mistral past its window", "olmo2", "granite",
-         "qwen3"]
+         "qwen3", "mixtral past its window", "qwen2_moe with a dense layer",
+         "gpt_oss with YaRN past the original context, past its window"]
 
 
 def _load(folder: Path, mode: Mode, threads: int = 2) -> Any:
