@@ -17,6 +17,7 @@ class CreateForm(forms.Form):
     def __init__(self, *args: Any, viewer: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["version"] = forms.ModelChoiceField(versions_for(viewer=viewer, kind="chat"), required=False)
+        self.fields["alias"] = forms.CharField(required=False, max_length=64)
 
 
 class RenameForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -34,13 +35,14 @@ class SettingsForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = Conversation
-        fields = ["version", "system_prompt", "temperature", "top_p", "top_k", "max_tokens", "seed"]
+        fields = ["version", "alias", "system_prompt", "temperature", "top_p", "top_k", "max_tokens", "seed"]
 
     def __init__(self, *args: Any, viewer: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["version"] = forms.ModelChoiceField(versions_for(viewer=viewer, kind="chat"))
         self.unknown = set(self.data) - set(self.fields) - {"csrfmiddlewaretoken"}
-        for name in set(self.fields) - set(self.data):
+        follows = {"alias"} if "version" in self.data else set()  # a version that is chosen by itself has no alias
+        for name in set(self.fields) - set(self.data) - follows:
             del self.fields[name]
 
     def clean(self) -> dict[str, Any]:

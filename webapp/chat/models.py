@@ -21,6 +21,7 @@ class Conversation(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="conversations")
     title = models.CharField(max_length=200, blank=True)
     version = models.ForeignKey("registry.Version", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    alias = models.CharField(max_length=64, blank=True, help_text="Of the version's model; replies follow it.")
     system_prompt = models.TextField(blank=True)
     temperature = models.FloatField(default=0, validators=[MinValueValidator(0), MaxValueValidator(2)])
     top_p = models.FloatField(default=0.95, validators=[MinValueValidator(0), MaxValueValidator(1)])
@@ -39,6 +40,13 @@ class Conversation(models.Model):
 
     def __str__(self) -> str:
         return self.title or "New conversation"
+
+    @property
+    def model_name(self) -> str:
+        """What answers here: `smollm2:1`, or `smollm2@production` where replies follow an alias; empty for nothing."""
+        if self.version is None:
+            return ""
+        return f"{self.version.model.name}@{self.alias}" if self.alias else str(self.version)
 
 
 class MessageRole(models.TextChoices):

@@ -7,7 +7,7 @@ from django.urls import reverse
 
 from registry.loads import version_loads
 from webapp.chat.models import Conversation, Message
-from webapp.chat.selectors import chat_versions_for, messages_of
+from webapp.chat.selectors import chat_aliases_for, chat_versions_for, messages_of
 from webapp.serving.selectors import generation_view
 
 
@@ -30,6 +30,8 @@ def conversation_data(conversation: Conversation) -> dict[str, Any]:
 def settings_data(conversation: Conversation) -> dict[str, Any]:
     return {
         "version": conversation.version_id,
+        "alias": conversation.alias,
+        "model": conversation.model_name,
         "system_prompt": conversation.system_prompt,
         "temperature": conversation.temperature,
         "top_p": conversation.top_p,
@@ -59,14 +61,17 @@ def message_data(message: Message) -> dict[str, Any]:
 
 
 def models_data(*, viewer: User) -> list[dict[str, Any]]:
-    """Return the chat versions that the viewer may pick, and how far each is from answering."""
+    """Return the chat versions and aliases that the viewer may pick, and how far each is from answering."""
     versions = chat_versions_for(viewer=viewer)
     loads = version_loads(versions)
+    choices = [(version, "", str(version)) for version in versions]
+    choices += [(alias.version, alias.name, str(alias)) for alias in chat_aliases_for(viewer=viewer)]
     return [{
         "version": version.pk,
-        "name": str(version),
+        "alias": alias,
+        "name": name,
         "context_length": loads[version.pk].limit,
         "state": loads[version.pk].state,
         "reason": loads[version.pk].reason,
         "load": loads[version.pk].progress,
-    } for version in versions]
+    } for version, alias, name in choices]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
 
-from registry.selectors import versions_for
+from registry.selectors import aliases_for, version_resolve, versions_for
 from webapp.chat.models import Conversation, Message
 from webapp.serving.models import Generation, GenerationState
 
 if TYPE_CHECKING:
-    from registry.models import Version
+    from registry.models import Alias, Version
 
 TOKENS = ("prompt_ids", "output_ids")  # long, and never shown here
 HEAVY = tuple(f"generation__{name}" for name in TOKENS)
@@ -77,6 +77,16 @@ def path_to(*, leaf: Message) -> list[Message]:
         path.append(step)
         step = by_pk[step.parent_id] if step.parent_id else None
     return path[::-1]
+
+
+def usable_version(*, viewer: User, name: str) -> "Version":
+    """Return the chat version that `model:1` or `model@alias` names for the viewer now. Raises Version.DoesNotExist."""
+    return version_resolve(reference=name, user=viewer, kind="chat").version
+
+
+def chat_aliases_for(*, viewer: User) -> "list[Alias]":
+    """Return the aliases of chat models that the viewer may pick."""
+    return list(aliases_for(viewer=viewer, kind="chat"))
 
 
 def chat_versions_for(*, viewer: User) -> "list[Version]":

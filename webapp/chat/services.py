@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.auth.models import User
+from django.core.exceptions import ObjectDoesNotExist
 from django.db import transaction
 from django.db.models import QuerySet
 from django.db.models.functions import Now
@@ -12,7 +13,7 @@ from registry.loads import version_loads
 from webapp.chat import events
 from webapp.chat.errors import ChatRefused
 from webapp.chat.models import Conversation, Message, MessageRole
-from webapp.chat.selectors import being_written, chat_versions_for, path_to
+from webapp.chat.selectors import being_written, chat_versions_for, path_to, usable_version
 from webapp.chat.titles import title_from
 from webapp.serving.services import generation_create, generation_stop
 
@@ -31,9 +32,12 @@ class Exchange:
     reply: Message
 
 
-def conversation_create(*, owner: User, version: "Version | None" = None) -> Conversation:
-    """Start a conversation, with the version that is loaded (else the first one) where none is named."""
-    return Conversation.objects.create(owner=owner, version=version or default_version(owner=owner))
+def conversation_create(*, owner: User, version: "Version | None" = None, alias: str = "") -> Conversation:
+    """Start a conversation, with the version that is loaded (else the first one) where none is named.
+
+    alias: of the version's model; the replies follow it from version to version.
+    """
+    return Conversation.objects.create(owner=owner, version=version or default_version(owner=owner), alias=alias)
 
 
 def default_version(*, owner: User) -> "Version | None":
@@ -149,14 +153,27 @@ def _check_idle(replies: QuerySet[Message]) -> None:
 
 def _reply(conversation: Conversation, asked: Message, by: User) -> Message:
     """Queue a generation for the path that ends with `asked`, and give it its message."""
-    if conversation.version is None:
-        conversation.version = default_version(owner=by)
+    conversation.version = _version(conversation, by)
     if conversation.version is None:
         raise ChatRefused("There is no model to answer yet; an administrator has to add one.", field="version")
     generation = generation_create(owner=by, version=conversation.version, messages=_prompt(conversation, asked),
                                    sampling=_sampling(conversation))
     return Message.objects.create(conversation=conversation, parent=asked, role=MessageRole.ASSISTANT,
                                   generation=generation)
+
+
+def _version(conversation: Conversation, by: User) -> "Version | None":
+    """Return the version that answers: where the conversation's alias points now, or the one that was chosen.
+
+    Raises ChatRefused where it is archived, deleted, restricted, or the alias was removed.
+    """
+    if conversation.version is None:
+        return default_version(owner=by)
+    try:
+        return usable_version(viewer=by, name=conversation.model_name)
+    except ObjectDoesNotExist:
+        raise ChatRefused(f"{conversation.model_name} can't be used any more; choose another model.",
+                          field="version") from None
 
 
 def _prompt(conversation: Conversation, leaf: Message) -> list[dict[str, str]]:

@@ -61,7 +61,8 @@ def create(request: SignedIn) -> JsonResponse:
     form = CreateForm(request.POST, viewer=request.user)
     if not form.is_valid():
         return _refused(form)
-    made = services.conversation_create(owner=request.user, version=form.cleaned_data["version"])
+    made = services.conversation_create(owner=request.user, version=form.cleaned_data["version"],
+                                        alias=form.cleaned_data["alias"])
     return JsonResponse({"id": str(made.pk), "url": reverse("chat:conversation", args=[made.pk])}, status=201)
 
 

@@ -42,7 +42,7 @@ export function postForm(url, fields = {}) {
 }
 
 export const conversationUrl = (id) => `/c/${id}/`;
-export const createConversation = (version) => postForm("/c/", version ? { version } : {});
+export const createConversation = ({ version, alias = "" }) => postForm("/c/", version ? { version, alias } : {});
 export const loadMessages = (id) => getJson(`/c/${id}/messages/`);
 export const renameConversation = (id, title) => postForm(`/c/${id}/rename/`, { title });
 export const deleteConversation = (id) => postForm(`/c/${id}/delete/`);

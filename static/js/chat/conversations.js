@@ -12,12 +12,12 @@ export class Conversations extends EventTarget {
   #unsaved; // settings of the conversation that is not created yet
   current = null;
 
-  constructor({ store, generations, list, version }) {
+  constructor({ store, generations, list, model }) {
     super();
     this.#store = store;
     this.#generations = generations;
     this.#list = list;
-    this.#unsaved = { ...DEFAULTS, version };
+    this.#unsaved = unsaved(model ?? {});
     window.addEventListener("popstate", () => this.#followAddress());
   }
 
@@ -83,12 +83,12 @@ export class Conversations extends EventTarget {
   // Give the open conversation its row in the database, with the settings that were chosen so far.
   async create() {
     const chosen = { ...this.#unsaved };
-    const { id, url } = await api.createConversation(chosen.version);
+    const { id, url } = await api.createConversation(chosen);
     const changed = Object.keys(DEFAULTS).filter((name) => chosen[name] !== DEFAULTS[name]);
     const fields = Object.fromEntries(changed.map((name) => [name, chosen[name] ?? ""]));
     const settings = changed.length ? (await api.saveSettings(id, fields)).settings : chosen;
     this.take({ id, title: "", settings }, []);
-    this.#unsaved = { ...DEFAULTS, version: chosen.version };
+    this.#unsaved = unsaved({ ...chosen, name: chosen.model });
     this.#list.put(id, { title: "", touched: true });
     history.replaceState(null, "", url);
     this.current = id;
@@ -96,10 +96,11 @@ export class Conversations extends EventTarget {
     return id;
   }
 
-  async saveSettings(fields) {
+  // shown: what a conversation that is not created yet shows of these fields.
+  async saveSettings(fields, shown = {}) {
     const id = this.current;
     if (id) this.#store.get(id).settings = (await api.saveSettings(id, fields)).settings;
-    else Object.assign(this.#unsaved, typed(fields));
+    else Object.assign(this.#unsaved, typed(fields), shown);
     this.dispatchEvent(new Event("settings"));
     return this.settings;
   }
@@ -158,7 +159,11 @@ export class Conversations extends EventTarget {
 }
 
 // Form fields → the types that the server would give back.
+function unsaved({ version = null, alias = "", name = "" }) {
+  return { ...DEFAULTS, version, alias, model: name };
+}
+
 function typed(fields) {
   const number = (text) => (text === "" ? null : Number(text));
-  return Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, name === "system_prompt" ? text : number(text)]));
+  return Object.fromEntries(Object.entries(fields).map(([name, text]) => [name, ["system_prompt", "alias"].includes(name) ? text : number(text)]));
 }

@@ -21,7 +21,7 @@ import { ThreadView } from "./thread_view.js";
 import { showToast } from "./toast.js";
 import { MarkdownIt, highlighter } from "./vendor.js";
 
-const LAST_VERSION = "version"; // key of what this browser remembers
+const LAST_MODEL = "model"; // key of what this browser remembers
 
 const page = JSON.parse(document.getElementById("page-data").textContent);
 const part = (id) => document.getElementById(id);
@@ -41,7 +41,7 @@ const list = new ConversationList({
     remove: (id) => conversations.remove(id),
   },
 });
-const conversations = new Conversations({ store, generations, list, version: firstVersion(page.models) });
+const conversations = new Conversations({ store, generations, list, model: firstModel(page.models) });
 const replies = new Replies({ socket, store, generations, conversations, list });
 const thread = new ThreadView({
   list: part("messages"),
@@ -72,17 +72,17 @@ async function send(text, edited) {
   return conversation;
 }
 
-// The version that was used last, else the one that is nearest to answering; null when there are none.
-function firstVersion(models) {
-  const last = Number(recall(LAST_VERSION));
+// The model that was used last, else the one that is nearest to answering; null when there are none.
+function firstModel(models) {
+  const last = recall(LAST_MODEL);
   const order = ["loaded", "loading", "unloaded", "unloading", "failed"];
-  const rank = (model) => (model.version === last ? -1 : order.indexOf(model.state));
-  return [...models].sort((a, b) => rank(a) - rank(b))[0]?.version ?? null;
+  const rank = (model) => (model.name === last ? -1 : order.indexOf(model.state));
+  return [...models].sort((a, b) => rank(a) - rank(b))[0] ?? null;
 }
 
 function showSettings() {
   settings.show(conversations.settings);
-  picker.pick(conversations.settings.version ?? firstVersion(picker.models));
+  picker.pick(conversations.settings.model || firstModel(picker.models)?.name);
   refresh();
 }
 
@@ -100,10 +100,10 @@ function refresh() {
   document.title = conversation?.title ? `${conversation.title} · Parley` : "Parley";
 }
 
-async function pickModel(version) {
+async function pickModel({ version, alias, name }) {
   try {
-    await conversations.saveSettings({ version: String(version) });
-    remember(LAST_VERSION, String(version));
+    await conversations.saveSettings({ version: String(version), alias }, { model: name });
+    remember(LAST_MODEL, name);
   } catch (error) {
     showToast(`The model was not changed. ${error.message}`, { tone: "error" });
     showSettings();
@@ -141,7 +141,7 @@ generations.addEventListener("change", ({ detail }) => {
 });
 socket.addEventListener("status", refresh);
 picker.addEventListener("models", refresh);
-picker.addEventListener("pick", ({ detail }) => pickModel(detail.version));
+picker.addEventListener("pick", ({ detail }) => pickModel(detail.model));
 byTestId("new-chat").addEventListener("click", newChat);
 listenForShortcuts({
   newChat,

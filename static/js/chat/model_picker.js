@@ -5,7 +5,7 @@ import { formatCount, loadProgress, modelStateWords } from "./phases.js";
 
 const POLL_MS = 1500;
 
-// load: () → Promise of {models}. Emits "models" when they were read and "pick" {version}.
+// load: () → Promise of {models}. Emits "models" when they were read and "pick" {model}.
 export class ModelPicker extends EventTarget {
   #button;
   #list;
@@ -44,11 +44,12 @@ export class ModelPicker extends EventTarget {
   }
 
   get picked() {
-    return this.#models.find((model) => model.version === this.#picked) ?? null;
+    return this.#models.find((model) => model.name === this.#picked) ?? null;
   }
 
-  pick(version) {
-    this.#picked = version;
+  // name: of a version or of an alias, as `smollm2:1` and `smollm2@production`.
+  pick(name) {
+    this.#picked = name;
     this.#draw();
   }
 
@@ -99,18 +100,18 @@ export class ModelPicker extends EventTarget {
   }
 
   #drawOptions() {
-    const focused = document.activeElement?.dataset?.version;
+    const focused = document.activeElement?.dataset?.name;
     const options = this.#models.map((model) => this.#option(model));
     this.#list.replaceChildren(...(options.length ? options : [element("p", { class: "menu-note" }, "No chat model is registered.")]));
-    if (focused) this.#list.querySelector(`[data-version="${focused}"]`)?.focus();
+    if (focused) this.#list.querySelector(`[data-name="${focused}"]`)?.focus();
   }
 
   #option(model) {
-    const selected = model.version === this.#picked;
+    const selected = model.name === this.#picked;
     const progress = model.state === "loading" ? loadProgress(model.load).fraction : null;
     const bar = progress === null ? null : element("progress", { class: "bar", max: "1", value: String(progress), "aria-label": "Loading" });
     return element("div", { class: "model-option", role: "option", tabindex: "-1", "aria-selected": String(selected), "data-testid": "model-option",
-      "data-version": String(model.version), "data-name": model.name, "data-state": model.state, onclick: () => this.#choose(model.version) },
+      "data-version": String(model.version), "data-name": model.name, "data-state": model.state, onclick: () => this.#choose(model) },
     element("span", { class: "state-dot", "aria-hidden": "true" }),
     element("span", { class: "model-name" }, model.name),
     model.context_length && element("span", { class: "model-context" }, `${formatCount(model.context_length)} tokens`),
@@ -119,10 +120,10 @@ export class ModelPicker extends EventTarget {
     selected && icon("check"));
   }
 
-  #choose(version) {
-    this.pick(version);
+  #choose(model) {
+    this.pick(model.name);
     this.close();
-    this.dispatchEvent(new CustomEvent("pick", { detail: { version } }));
+    this.dispatchEvent(new CustomEvent("pick", { detail: { model } }));
   }
 
   #key(event) {

@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from registry.models import Deployment, Model, Version
+from registry.models import Alias, Deployment, Model, Version
 from webapp.chat.models import Conversation, Message
 
 pytestmark = pytest.mark.django_db
@@ -75,8 +75,8 @@ def test_the_conversation_page_has_settings_and_the_tree(page: Client, conversat
     data = data_of(response.content)
     assert data["conversation"] == {
         "id": str(conversation.pk), "title": "Capitals",
-        "settings": {"version": conversation.version_id, "system_prompt": "", "temperature": 0, "top_p": 0.95,
-                     "top_k": 0, "max_tokens": 1024, "seed": None}}
+        "settings": {"version": conversation.version_id, "alias": "", "model": "paper:1", "system_prompt": "",
+                     "temperature": 0, "top_p": 0.95, "top_k": 0, "max_tokens": 1024, "seed": None}}
     assert [message["id"] for message in data["messages"]] == [str(reply.parent_id), str(reply.pk)]
 
 
@@ -211,8 +211,8 @@ def test_settings_take_some_fields_and_keep_the_rest(page: Client, conversation:
     address = f"/c/{conversation.pk}/settings/"
     response = page.post(address, {"temperature": "0.5", "seed": "7", "system_prompt": " Be brief\n"})
     assert response.json()["settings"] == {
-        "version": conversation.version_id, "system_prompt": " Be brief\n", "temperature": 0.5, "top_p": 0.95,
-        "top_k": 0, "max_tokens": 1024, "seed": 7}
+        "version": conversation.version_id, "alias": "", "model": "paper:1", "system_prompt": " Be brief\n",
+        "temperature": 0.5, "top_p": 0.95, "top_k": 0, "max_tokens": 1024, "seed": 7}
     cleared = page.post(address, {"seed": "", "system_prompt": ""}).json()["settings"]
     assert (cleared["seed"], cleared["system_prompt"], cleared["temperature"]) == (None, "", 0.5)
 
@@ -242,10 +242,10 @@ def test_models_say_whether_they_are_loaded_and_why_not(page: Client, version: V
     Deployment.objects.create(version=version, state="loading", phase="packing", progress_done=1, progress_total=4)
     Deployment.objects.filter(version=version).update(held_until="2999-01-01T00:00Z")
     assert page.get("/models/").json()["models"] == [
-        {"version": other.pk, "name": "broken:3", "context_length": 64, "state": "failed",
+        {"version": other.pk, "alias": "", "name": "broken:3", "context_length": 64, "state": "failed",
          "reason": "config.json: no such file", "load": None},
-        {"version": version.pk, "name": "paper:1", "context_length": 2048, "state": "loading", "reason": "",
-         "load": {"phase": "packing", "done": 1, "total": 4}},
+        {"version": version.pk, "alias": "", "name": "paper:1", "context_length": 2048, "state": "loading",
+         "reason": "", "load": {"phase": "packing", "done": 1, "total": 4}},
     ]
 
 
@@ -293,3 +293,18 @@ def _queries(page: Client, address: str) -> int:
     with CaptureQueriesContext(connection) as captured:
         assert page.get(address).status_code == 200
     return len(captured)
+
+
+def test_a_conversation_can_follow_an_alias_and_leave_it(page: Client, conversation: Conversation,
+                                                         version: Version) -> None:
+    newer = Version.objects.create(model=version.model, number=2, state="ready", context_length=2048)
+    Alias.objects.create(model=version.model, name="production", version=newer)
+    assert [model["name"] for model in page.get("/models/").json()["models"]] == [
+        "paper:2", "paper:1", "paper@production"]
+    address = f"/c/{conversation.pk}/settings/"
+    followed = page.post(address, {"version": newer.pk, "alias": "production"}).json()["settings"]
+    assert (followed["version"], followed["model"]) == (newer.pk, "paper@production")
+    kept = page.post(address, {"temperature": "0.5"}).json()["settings"]
+    assert kept["model"] == "paper@production"
+    left = page.post(address, {"version": version.pk}).json()["settings"]
+    assert (left["alias"], left["model"]) == ("", "paper:1")

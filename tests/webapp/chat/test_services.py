@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db import connections
 
 from inference.text.prompt import PromptBuilder
-from registry.models import Deployment, Version
+from registry.models import Alias, Deployment, Version
 from registry.selectors import version_folder
 from webapp.chat.errors import ChatRefused
 from webapp.chat.models import Conversation, Message
@@ -107,6 +107,34 @@ def test_a_conversation_without_a_version_takes_the_first_one_offered(ada: User,
     chat.refresh_from_db()
     assert chat.version == demo_version
     assert conversation_create(owner=ada).version == demo_version
+
+
+def test_replies_follow_an_alias_and_a_version_that_may_not_be_used_is_refused(
+        chat: Conversation, ada: User, demo_version: Version) -> None:
+    newer = copy_of(demo_version, number=2)
+    alias = Alias.objects.create(model=demo_version.model, name="production", version=demo_version)
+    Conversation.objects.filter(pk=chat.pk).update(alias="production")
+    first = ended(message_send(conversation=chat, parent=None, text="Hello", by=ada).reply, "Hi")
+    Alias.objects.filter(pk=alias.pk).update(version=newer)
+    second = message_send(conversation=chat, parent=first, text="Hello", by=ada).reply
+    assert [reply.generation.version for reply in (first, second)] == [demo_version, newer]
+    second = ended(second, "Hi")
+    alias.delete()
+    with pytest.raises(ChatRefused, match=r"smollm2@production can't be used"):
+        message_send(conversation=chat, parent=second, text="Hello", by=ada)
+    Conversation.objects.filter(pk=chat.pk).update(alias="", version=newer)
+    Version.objects.filter(pk=newer.pk).update(state="archived")
+    with pytest.raises(ChatRefused, match=r"smollm2:2 can't be used"):
+        message_send(conversation=chat, parent=second, text="Hello", by=ada)
+
+
+def copy_of(version: Version, *, number: int) -> Version:
+    """Make another ready version of the same files."""
+    made = Version.objects.create(model=version.model, number=number, state="ready",
+                                  context_length=version.context_length)
+    for artifact in version.artifacts.all():
+        made.artifacts.create(path=artifact.path, role=artifact.role, blob=artifact.blob)
+    return made
 
 
 def test_an_edited_question_is_a_sibling(chat: Conversation, ada: User) -> None:
