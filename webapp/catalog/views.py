@@ -9,8 +9,8 @@ from django.views.decorators.http import require_safe
 
 from registry import overview
 from registry.access import is_administrator
-from registry.comparison import versions_compared
-from registry.contents_shown import version_card
+from registry.card import version_card
+from registry.diff import version_diff
 from webapp.catalog import tokenizing
 from webapp.catalog.access import SignedIn, members
 from webapp.catalog.forms import CompareForm
@@ -111,7 +111,4 @@ def compare(request: SignedIn, name: str) -> HttpResponse:
         raise Http404("There are no such versions.")
     before, after = (overview.version_visible(viewer=request.user, name=name, number=form.cleaned_data[field])
                      for field in ("from", "to"))
-    return render(request, "catalog/compare.html", {
-        "section": "models", "before": before, "after": after, "model": after.model,
-        "comparison": versions_compared(before, after),
-    })
+    return render(request, "catalog/compare.html", {"section": "models", "diff": version_diff(old=before, new=after)})
