@@ -5,7 +5,7 @@ The soak (`pytest -m soak tests/webapp/serving/test_recovery.py`) kills each kin
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.webapp.serving.running_node import RunningNode, wait_for, wait_loaded
 from tests.webapp.serving.running_valkey import OwnValkey
 from webapp.serving.models import Generation, GenerationState
 from webapp.serving.services import generation_create
-from webapp.serving.streams import stream_key, stream_tail
+from webapp.serving.streams import stream_client, stream_key, stream_tail
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -62,19 +62,19 @@ def wait_ended(*generations: Generation, seconds: float = 90) -> None:
     wait_for(lambda: ended(*generations), seconds=seconds, what="all have ended")
 
 
-def streamed(client: Any, generation: Generation) -> int:
+def streamed(generation: Generation) -> int:
     """The index of the last token that a reader can have seen."""
-    last = client.xrevrange(stream_key(generation.pk), count=1)
-    return int(last[0][0].split(b"-")[0]) if last else 0
+    last = stream_client().xrevrange(stream_key(generation.pk), count=1)
+    return int(last[0][0].split("-")[0]) if last else 0
 
 
-def kill_in_mid_reply(node: RunningNode, client: Any, victim: str, *, ask: Ask, at: int, about: str) -> None:
+def kill_in_mid_reply(node: RunningNode, victim: str, *, ask: Ask, at: int, about: str) -> None:
     """One round: an undisturbed reply, then the same with a kill at token `at` while others wait in the queue."""
     undisturbed = ask(about)
     wait_ended(undisturbed)
-    reply, others = kill_at(node, client, victim, ask=ask, at=at, about=about)
-    began, seen = time.monotonic(), streamed(client, reply)
-    loaded = wait_goes_on(client, reply, seen, version=reply.version)
+    reply, others = kill_at(lambda: node.kill(victim), ask=ask, at=at, about=about)
+    began, seen = time.monotonic(), streamed(reply)
+    loaded = wait_goes_on(reply, seen, version=reply.version)
     print(f"{victim} killed at token {seen} (row {row(reply).output_count}): loaded after {loaded:.1f} s, "
           f"went on after {time.monotonic() - began:.1f} s")
     wait_ended(reply, *others)
@@ -86,37 +86,32 @@ def kill_in_mid_reply(node: RunningNode, client: Any, victim: str, *, ask: Ask, 
     wait_for(lambda: node.left_over_old() == [], seconds=15, what="the killed one's processes are gone")
 
 
-def kill_at(node: RunningNode, client: Any, victim: str, *, ask: Ask, at: int,
-            about: str) -> tuple[Generation, list[Generation]]:
+def kill_at(kill: Callable[[], None], *, ask: Ask, at: int, about: str) -> tuple[Generation, list[Generation]]:
     """Kill at token `at` of a reply, others still queued; on a busy machine it may take some tries to be in time."""
     for _ in range(5):
         reply = ask(about)
         others = [ask(f"{about}, number {number}", max_tokens=3) for number in range(6)]
-        wait_streamed(client, reply, at)
+        wait_for(lambda reply=reply: streamed(reply) >= at, seconds=60, what=f"token {at} is streamed", every=0.002)
         if row(reply).state == GenerationState.RUNNING and row(others[-1]).state == GenerationState.QUEUED:
-            node.kill(victim)
+            kill()
             return reply, others
         wait_ended(reply, *others)
-    pytest.fail(f"every reply had ended before the {victim} could be killed at token {at}")
+    pytest.fail(f"every reply had ended before the kill at token {at}")
 
 
-def wait_streamed(client: Any, reply: Generation, at: int) -> None:
-    wait_for(lambda: streamed(client, reply) >= at, seconds=60, what=f"token {at} is streamed", every=0.002)
-
-
-def wait_goes_on(client: Any, reply: Generation, seen: int, *, version: "Version") -> float:
+def wait_goes_on(reply: Generation, seen: int, *, version: "Version") -> float:
     """Wait until the next token, at most RECOVERY_SECONDS after the replacement is ready; returns when that was."""
     began = time.monotonic()
     wait_for(lambda: row(reply).attempt > 1 or ended(reply), seconds=60, what="the next attempt begins")
     wait_loaded(version)
     loaded = time.monotonic() - began
-    wait_for(lambda: streamed(client, reply) > seen or ended(reply), seconds=RECOVERY_SECONDS, what="the reply goes on")
+    wait_for(lambda: streamed(reply) > seen or ended(reply), seconds=RECOVERY_SECONDS, what="the reply goes on")
     return loaded
 
 
-def test_a_reply_survives_the_death_of_each_process(running_node: RunningNode, clean_redis: Any, ask: Ask) -> None:
+def test_a_reply_survives_the_death_of_each_process(running_node: RunningNode, ask: Ask) -> None:
     for victim, at in zip(VICTIMS, (3, 70, LENGTH - 2), strict=True):
-        kill_in_mid_reply(running_node, clean_redis, victim, ask=ask, at=at, about=f"a {victim}")
+        kill_in_mid_reply(running_node, victim, ask=ask, at=at, about=f"a {victim}")
 
 
 def test_a_reply_survives_the_death_of_valkey(node_on_own_valkey: RunningNode, own_valkey: OwnValkey, ask: Ask) -> None:
@@ -127,9 +122,7 @@ def kill_valkey_in_mid_reply(valkey: OwnValkey, *, ask: Ask, at: int) -> None:
     """One round: an undisturbed reply, then the same while Valkey is killed and comes back two seconds later."""
     undisturbed = ask("a parrot")
     wait_ended(undisturbed)
-    reply, others = ask("a parrot"), [ask(f"parrot {number}", max_tokens=3) for number in range(6)]
-    wait_for(lambda: len(stream_tail(reply.pk, after=0)) >= at, seconds=60, what=f"token {at} is streamed", every=0.01)
-    valkey.kill()
+    reply, others = kill_at(valkey.kill, ask=ask, at=at, about="a parrot")
     time.sleep(2)
     assert not ended(*others)
     valkey.start()
@@ -145,10 +138,10 @@ def kill_valkey_in_mid_reply(valkey: OwnValkey, *, ask: Ask, at: int) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_it_survives_many_deaths_before_during_and_after_checkpoints(
-        running_node: RunningNode, clean_redis: Any, ask: Ask, victim: str) -> None:
+        running_node: RunningNode, ask: Ask, victim: str) -> None:
     for repeat in range(5):
         for at in (1 + repeat, 40 + 9 * repeat, LENGTH - 1 - repeat):
-            kill_in_mid_reply(running_node, clean_redis, victim, ask=ask, at=at, about=f"round {repeat}")
+            kill_in_mid_reply(running_node, victim, ask=ask, at=at, about=f"round {repeat}")
 
 
 @pytest.mark.soak
