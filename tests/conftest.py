@@ -1,5 +1,6 @@
 """Fixtures for every test: real parts in a home folder of their own."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ django.setup()
 from webapp.ops.demo import DEMO_CHAT, DEMO_EMBEDDING, DemoModel  # noqa: E402
 
 if TYPE_CHECKING:
+    from tests.live_site import LiveSite
     from registry.models import Version
 
 SLOW_SECONDS = 600  # a cold start compiles kernels, and a busy machine is several times slower
@@ -29,19 +31,22 @@ DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback", 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by what they use: `-m postgres` runs what needs the database again; GPU tests wait for a GPU.
 
-    Browser tests come last: Playwright leaves an event loop running in this thread, which asyncio's tests can't bear.
+    Tests on the live site share it and come late, those with a browser last: Playwright leaves an event loop running in
+    this thread, which asyncio's tests can't bear.
     """
     for item in items:
         fixtures = set(getattr(item, "fixturenames", ()))
-        if {"browser", "live_site"} & fixtures:
+        if "browser" in fixtures:
             item.add_marker(pytest.mark.browser)
+        elif "live_site" in fixtures:
+            item.add_marker(pytest.mark.live)
         elif item.get_closest_marker("django_db") or DATABASE_FIXTURES & fixtures:
             item.add_marker(pytest.mark.postgres)
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
         if item.get_closest_marker("gpu") and not _has_gpu():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
-    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+    items.sort(key=lambda item: [item.get_closest_marker(name) is not None for name in ("browser", "live")])
 
 
 def _has_gpu() -> bool:
@@ -99,6 +104,22 @@ def clean_redis(redis_url: str) -> Iterator[Any]:
     client.flushall()
     yield client
     client.close()
+
+
+@pytest.fixture(scope="session")
+def live_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
+              django_db_blocker: Any) -> "Iterator[LiveSite]":
+    """The real processes with the demo model in int8, or parametrize("live_site", ["float32"], indirect=True)."""
+    from tests.live_site import LiveSite
+
+    home: Path = tmp_path_factory.mktemp("site")
+    site = LiveSite(home=home, mode=getattr(request, "param", "int8"), db_blocker=django_db_blocker)
+    try:
+        yield site
+    finally:
+        left = site.stop()
+    assert not left, f"processes outlived the site: {left}"
+    shutil.rmtree(home / "blobs", ignore_errors=True)
 
 
 def _demo_path(model: DemoModel) -> Path:

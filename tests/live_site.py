@@ -40,19 +40,27 @@ class LiveSite:
         self.process = self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        env = {name: value for name, value in os.environ.items()
-               if name not in ("REDIS_URL", "DATABASE_URL", "PARLEY_SECRET_KEY", "PARLEY_LOG_LEVEL")}
-        env |= {"PARLEY_HOME": str(self.home), "PARLEY_PORT": str(self.port), "PARLEY_NODE": f"live-{self.port}",
-                "PARLEY_VALKEY_PORT": str(self.valkey_port), "PARLEY_ADMIN_PASSWORD": self.password,
-                "PARLEY_DEMO_MODE": self.mode}
         with open(self._output, "ab") as output:
-            process = subprocess.Popen([sys.executable, "-m", "webapp.ops.up"], cwd=ROOT, env=env, stdout=output,
+            process = subprocess.Popen([sys.executable, "-m", "webapp.ops.up"], cwd=ROOT, env=self._env, stdout=output,
                                        stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         ready = wait_until(lambda: "\nLogs: " in self.output or process.poll() is not None, seconds=START_SECONDS)
         if not ready or process.poll() is not None or ": loaded." not in self.output:
             process.terminate()
             raise RuntimeError(f"The site did not start:\n{self.output}\n{self.log('node', 30)}")
         return process
+
+    @property
+    def _env(self) -> dict[str, str]:
+        env = {name: value for name, value in os.environ.items()
+               if name not in ("REDIS_URL", "DATABASE_URL", "PARLEY_SECRET_KEY", "PARLEY_LOG_LEVEL")}
+        return env | {"PARLEY_HOME": str(self.home), "PARLEY_PORT": str(self.port), "PARLEY_NODE": f"live-{self.port}",
+                      "PARLEY_VALKEY_PORT": str(self.valkey_port), "PARLEY_ADMIN_PASSWORD": self.password,
+                      "PARLEY_DEMO_MODE": self.mode}
+
+    def manage(self, *arguments: str) -> str:
+        """Run `manage.py` on the site and return what it printed."""
+        return subprocess.run([sys.executable, "manage.py", *arguments], cwd=ROOT, env=self._env, check=True,
+                              capture_output=True, text=True).stdout.strip()
 
     @property
     def output(self) -> str:

@@ -1,13 +1,11 @@
-"""Chromium and a live site for the browser tests."""
+"""Chromium for the browser tests."""
 
 import os
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
-from pytest_django import DjangoDbBlocker
 
 from tests.live_site import LiveSite
 
@@ -46,21 +44,6 @@ def context(browser: Browser) -> Iterator[BrowserContext]:
 @pytest.fixture
 def page(context: BrowserContext) -> Page:
     return context.new_page()
-
-
-@pytest.fixture(scope="session")
-def live_site(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: DjangoDbBlocker,
-) -> Iterator[LiveSite]:
-    """The real processes with the demo model in int8, or parametrize("live_site", ["float32"], indirect=True)."""
-    home: Path = tmp_path_factory.mktemp("site")
-    site = LiveSite(home=home, mode=getattr(request, "param", "int8"), db_blocker=django_db_blocker)
-    try:
-        yield site
-    finally:
-        left = site.stop()
-    assert not left, f"processes outlived the site: {left}"
-    shutil.rmtree(home / "blobs", ignore_errors=True)
 
 
 @pytest.fixture
