@@ -14,6 +14,7 @@ from inference.artifacts.checkpoint import Checkpoint
 from inference.artifacts.source import ModelSource
 from inference.decoder_spec import DecoderSpec
 from inference.engine.batch import Float32, Int32, StepBatch
+from inference.experts.parallel import ExpertParallel
 from inference.layers.kv_pool import blocks_that_fit
 from inference.layers.moe import count_experts
 from inference.layers.rope_tables import RopeTables
@@ -135,11 +136,18 @@ def check_batch(batch: StepBatch, *, vocab_size: int, positions: int, num_blocks
 
 
 def load_torch_runner(
-    source: ModelSource, spec: DecoderSpec, config: EngineConfig, *, max_model_len: int, threads: int, on_bytes: OnBytes
-) -> TorchRunner:
-    """Return a runner of the source's weights. Raises ArtifactError or SpecError when it can't be served."""
+    source: ModelSource, spec: DecoderSpec, config: EngineConfig, *, max_model_len: int, threads: int,
+    on_bytes: OnBytes, parallel: ExpertParallel | None = None,
+) -> TorchRunner:  # fmt: skip
+    """Return a runner of the source's weights, whose experts are spread over the processes of parallel.
+
+    Raises ArtifactError or SpecError when it can't be served.
+    """
     load = WeightLoader(Checkpoint(source, spec), device=CPU, dtype=torch.float32, mode=config.mode, on_bytes=on_bytes)
+    load.held_experts = None if parallel is None else parallel.held
     decoder = TorchDecoder(spec, load)
+    if parallel is not None:
+        parallel.join(layer.mlp for layer in decoder.layers)
     num_blocks = blocks_that_fit(config, spec.kv_bytes_per_token(4) * config.block_size, max_model_len)
     caches = make_caches(spec, num_blocks=num_blocks, block_size=config.block_size, device=CPU, dtype=torch.float32)
     tables = RopeTables(spec, max_model_len, CPU)

@@ -1,6 +1,6 @@
 """A mixture of experts in place of an MLP: the router in float32, the experts it chooses, and those that all share."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -88,36 +88,38 @@ class MoeMlp:
 
 
 def load_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> Experts:
-    """Read a layer's experts, for the kernels of the loader's device."""
-    return packed_experts(spec, index, load) if load.device.type == "cpu" else dense_experts(spec, index, load)
+    """Read those of a layer's experts that the loader keeps, for the kernels of its device."""
+    assert spec.moe is not None
+    held = range(spec.moe.num_experts) if load.held_experts is None else load.held_experts(index)
+    return (packed_experts if load.device.type == "cpu" else dense_experts)(spec, index, load, held)
 
 
-def packed_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> PackedExperts:
-    """Read a layer's experts for the numba kernels."""
+def packed_experts(spec: DecoderSpec, index: int, load: WeightLoader, held: Sequence[int]) -> PackedExperts:
+    """Read these experts of a layer for the numba kernels."""
     moe, hidden = spec.moe, spec.hidden_size
     assert moe is not None
-    inner, count = padded(moe.intermediate_size), moe.num_experts
+    inner, count = padded(moe.intermediate_size), len(held)
     gate_up = packed_room(layers=count, panels=panels_for(2 * inner), inputs=hidden, mode=load.mode)
     down = packed_room(layers=count, panels=panels_for(hidden), inputs=inner, mode=load.mode)
     for room, parts in ((gate_up, ("gate", "up")), (down, ("down",))):
-        for expert in range(count):
+        for slot, expert in enumerate(held):
             for row, part in enumerate(parts):
                 name = f"layers.{index}.expert.{expert}.{part}"
-                fill(room, expert, load.read(f"{name}.weight"), first_output=row * inner)
+                fill(room, slot, load.read(f"{name}.weight"), first_output=row * inner)
                 if moe.expert_bias:
-                    fill_bias(room, expert, load.read(f"{name}.bias"), first_output=row * inner)
+                    fill_bias(room, slot, load.read(f"{name}.bias"), first_output=row * inner)
     load.nbytes += packed_bytes(gate_up) + packed_bytes(down)
     return PackedExperts(gate_up, down, gate_function(spec), hidden=hidden)
 
 
-def dense_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> DenseExperts:
-    """Read a layer's experts for torch's grouped product."""
+def dense_experts(spec: DecoderSpec, index: int, load: WeightLoader, held: Sequence[int]) -> DenseExperts:
+    """Read these experts of a layer for torch's grouped product."""
     moe = spec.moe
     assert moe is not None
 
     def stacked(parts: tuple[str, ...], suffix: str) -> Tensor:
         rows = [np.concatenate([load.read(f"layers.{index}.expert.{expert}.{part}.{suffix}") for part in parts])
-                for expert in range(moe.num_experts)]
+                for expert in held]
         values = torch.stack([torch.from_numpy(row).to(load.device, load.dtype) for row in rows])
         load.nbytes += values.nbytes
         return values

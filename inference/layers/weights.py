@@ -1,6 +1,6 @@
 """Makes a torch decoder's weights from a checkpoint: packed for numba on the CPU, plain tensors elsewhere."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -55,12 +55,14 @@ class WeightLoader:
 
     device, dtype: where and as what plain tensors are kept. mode: how linear layers are packed on the CPU.
     on_bytes(done, total): bytes of the checkpoint that have been read. nbytes: memory that the weights hold so far.
+    held_experts: which of a layer's experts are kept in this process; None keeps all.
     """
 
     def __init__(
         self, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype, mode: Mode, on_bytes: OnBytes
     ) -> None:
         self.device, self.dtype, self.mode, self.nbytes = device, dtype, mode, 0
+        self.held_experts: Callable[[int], Sequence[int]] | None = None
         self._checkpoint, self._on_bytes = checkpoint, on_bytes
         self._done, self._total = 0, checkpoint.nbytes
 

@@ -51,7 +51,8 @@ def test_a_layer_of_experts_equals_the_reference_whatever_runs_it(family: str, t
     ours, step = _ours(tmp_path), None
     assert wanted.abs().max() > 0.1  # not a comparison of zeros
     torch.testing.assert_close(ours(x, step), wanted, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
-    ours.experts = dense_experts(ModelSource.open(tmp_path).decoder_spec(), LAYER, _loader(tmp_path))
+    spec = ModelSource.open(tmp_path).decoder_spec()
+    ours.experts = dense_experts(spec, LAYER, _loader(tmp_path), range(ours.spec.num_experts))
     torch.testing.assert_close(ours(x, step), wanted, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
     torch.testing.assert_close(ours(x[:1], step), wanted[:1], rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
 
