@@ -69,15 +69,47 @@ def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
     )
 
 
-class ModelRunner(Protocol):
-    """A loaded model with its KV pool. One thread calls it."""
+class ModelSpec(Protocol):
+    """What the loop must know of a model; DecoderSpec and FallbackSpec have it."""
 
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def max_position(self) -> int: ...
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]: ...
+
+    @property
+    def switch_length(self) -> int | None: ...
+
+
+class ModelRunner(Protocol):
+    """A loaded model with its KV pool. One thread calls it.
+
+    spec, max_model_len: what was loaded and how far its context goes. weights_bytes, kv_cache_bytes: memory, in bytes.
+    mode: the numeric recipe that runs, which may not be the one that was asked for; notes: lines that say so, and what
+    else differs from the usual. shares_prefixes: whether a block means the same to every request that finds it.
+    """
+
+    spec: ModelSpec
+    max_model_len: int
     vocab_size: int
     num_blocks: int
     block_size: int
+    weights_bytes: int
+    kv_cache_bytes: int
+    mode: str
+    notes: tuple[str, ...]
+    shares_prefixes: bool
 
     def forward(self, batch: StepBatch) -> Float32:
         """Write keys and values of the batch into the pool and return logits [len(logit_rows), vocab_size]."""
+        ...
+
+    def release(self, first_block: int) -> None:
+        """A request gave its blocks back, of which this was the first."""
         ...
 
     def expert_load(self) -> ExpertLoad | None:

@@ -16,9 +16,14 @@ from inference.text.tokenizer import TextTokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedEngine:
-    """A loop that takes requests, and what it holds: memory in bytes, time in seconds."""
+    """A loop that takes requests, and what it holds: memory in bytes, time in seconds.
+
+    mode: the numeric recipe that runs. notes: what a person should know of how this model runs here.
+    """
 
     loop: EngineLoop
+    mode: str
+    notes: tuple[str, ...]
     max_model_len: int
     weights_bytes: int
     kv_cache_bytes: int
@@ -37,10 +42,15 @@ def load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, 
     constraints.prepare()
     scheduler = Scheduler(num_blocks=runner.num_blocks, block_size=runner.block_size, max_num_seqs=config.max_num_seqs,
                           max_num_batched_tokens=config.max_num_batched_tokens,
-                          switch_length=runner.spec.switch_length)
+                          switch_length=runner.spec.switch_length, shares_prefixes=runner.shares_prefixes,
+                          on_release=runner.release)
     loop = EngineLoop(
         runner=runner, scheduler=scheduler, text=text, constraints=constraints,
-        eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len, speculation=config.speculation,
+        eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len,
+        speculation=config.speculation and runner.shares_prefixes,  # else a wrong guess could not be taken back
     )
-    return LoadedEngine(loop=loop, max_model_len=runner.max_model_len, weights_bytes=runner.weights_bytes,
-                        kv_cache_bytes=runner.kv_cache_bytes, load_seconds=time.monotonic() - began)
+    return LoadedEngine(
+        loop=loop, mode=runner.mode, notes=runner.notes, max_model_len=runner.max_model_len,
+        weights_bytes=runner.weights_bytes, kv_cache_bytes=runner.kv_cache_bytes,
+        load_seconds=time.monotonic() - began,
+    )  # fmt: skip

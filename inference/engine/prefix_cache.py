@@ -21,9 +21,10 @@ def block_key(parent: bytes, token_ids: list[int]) -> bytes:
 
 
 class PrefixCache:
-    """Finds and publishes the full blocks of requests in a BlockPool."""
+    """Finds and publishes the full blocks of requests in a BlockPool; nothing when it isn't enabled."""
 
-    def __init__(self, pool: BlockPool, block_size: int) -> None:
+    def __init__(self, pool: BlockPool, block_size: int, *, enabled: bool = True) -> None:
+        self._enabled = enabled
         self._pool = pool
         self._block_size = block_size
 
@@ -33,7 +34,7 @@ class PrefixCache:
         At least the last token is left to compute, because its logits are what the request is for; and all of the
         prompt while its tokens are to be scored.
         """
-        if request.scores_prompt:
+        if request.scores_prompt or not self._enabled:
             return []
         usable = (len(request.token_ids) - 1) // self._block_size
         self._extend_keys(request, usable)
@@ -48,7 +49,7 @@ class PrefixCache:
     def publish(self, request: Request) -> None:
         """Make the request's blocks that are full and computed findable."""
         full = request.num_computed // self._block_size
-        if full <= request.num_published:
+        if full <= request.num_published or not self._enabled:
             return
         self._extend_keys(request, full)
         for index in range(request.num_published, full):

@@ -1,6 +1,7 @@
 """What each step computes: decodes first, then prefill chunks, under one token budget and one pool of KV blocks."""
 
 from bisect import bisect_left, insort
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from inference.engine.block_pool import BlockPool
@@ -28,15 +29,18 @@ class Scheduler:
     that is last in order gives all of its blocks back and is computed again later (its output tokens stay).
 
     switch_length: a model may compute texts that are longer than this in another way (longrope); a request that grows
-    past it is computed again from its start.
+    past it is computed again from its start. shares_prefixes: whether blocks may be found again by other requests.
+    on_release(block): called with the first block of a request that gives its blocks back.
     """
 
     def __init__(self, *, num_blocks: int, block_size: int, max_num_seqs: int, max_num_batched_tokens: int,
-                 switch_length: int | None = None) -> None:
+                 switch_length: int | None = None, shares_prefixes: bool = True,
+                 on_release: Callable[[int], None] | None = None) -> None:
         if max_num_batched_tokens < max_num_seqs:
             raise ValueError("max_num_batched_tokens: must be at least max_num_seqs")
         self.pool = BlockPool(num_blocks)
-        self.prefix_cache = PrefixCache(self.pool, block_size)
+        self.prefix_cache = PrefixCache(self.pool, block_size, enabled=shares_prefixes)
+        self._on_release = on_release
         self.block_size = block_size
         self.max_num_seqs = max_num_seqs
         self.max_num_batched_tokens = max_num_batched_tokens
@@ -187,6 +191,8 @@ class Scheduler:
         self.add(request)
 
     def _release(self, request: Request) -> None:
+        if request.block_table and self._on_release:
+            self._on_release(request.block_table[0])
         for block in reversed(request.block_table):  # the end of a prefix is less likely to be wanted than its start
             self.pool.release(block)
         del request.block_table[:]
