@@ -14,6 +14,7 @@ from inference.client import EngineLostError
 from inference.pooled_calls import PoolingFailedError, RequestRejectedError
 from inference.protocol import PooledFrame, PooledReply
 from webapp.accounts.services import usage_record
+from webapp.serving.metrics import pooled_observe
 from webapp.serving.pooled import (
     CLAIM_SECONDS,
     PooledAnswer,
@@ -90,8 +91,10 @@ def _answer(future: "Future[PooledReply]") -> PooledAnswer | None:
 
 
 def _end(job_id: str, job: PooledJob, answered: list[PooledRequest], *, lost: bool) -> None:
+    rows = usage_rows(answered)
+    pooled_observe(answered, seconds=[row.seconds for row in rows])
     try:
-        usage_record(usage_rows(answered))
+        usage_record(rows)
     except DatabaseFailure:
         logger.exception("the usage of job %s was not written", job_id)
     finally:

@@ -19,6 +19,7 @@ from django.db import connections, transaction
 from inference.protocol import Rejected, SequenceDelta, StepOutput
 from webapp.serving.claims import generation_checkpoint, generation_finish, generation_release, stops_asked
 from webapp.serving.events import StepEvent, events_send, step_event
+from webapp.serving.metrics import generations_observe
 from webapp.serving.reply_channel import ReplyPart, replies_publish
 from webapp.serving.streams import streams_publish
 from webapp.serving.track import OutOfOrder, Track
@@ -234,6 +235,8 @@ class Pump:
             elif track.ended:
                 track.saved = True
                 track.over.set()
+        if ended := [track.generation for track in due if track.saved]:
+            generations_observe(ended)
 
     def _write_one(self, track: Track) -> bool:
         if track.ended is None:
