@@ -44,7 +44,12 @@ class CpuEngineLayout:
         self._value = -(-shape.head_dim // value_lanes) * value_lanes
 
     def _packed(self) -> dict[str, tuple[int, int, int]]:
-        """Return layers, padded outputs and inputs of each packed matrix."""
+        """Return layers, padded outputs and stored inputs of each packed matrix; 8-bit inputs lie in pairs."""
+        pair = 2 if self.dtype == "int8" else 1
+        return {name: (layers, outputs, -(-inputs // pair) * pair)
+                for name, (layers, outputs, inputs) in self._matrices().items()}
+
+    def _matrices(self) -> dict[str, tuple[int, int, int]]:
         shape = self.shape
         count, hidden = len(shape.layers), shape.hidden
         sizes = {
