@@ -33,8 +33,9 @@ def plan_context(*, version: "Version", data: Mapping[str, str]) -> dict[str, An
     """Return what the plan's form and its result are rendered with; a plan that can't be made is told in words."""
     places = plans.plan_places()
     form = SettingsForm(data)
+    kind = version.model.kind
     context: dict[str, Any] = {"version": version, "places": places, "modes": plans.MODES, "plan": None,
-                               "plan_error": "", "plan_url": ""}
+                               "plan_error": "", "plan_form": kind != "adapter", "generates": kind == "chat"}
     if not form.is_valid():
         return context | {"plan_error": first_error(form), "values": data}
     settings = form.settings(policies=False)
@@ -50,7 +51,7 @@ def plan_context(*, version: "Version", data: Mapping[str, str]) -> dict[str, An
         plan = plans.version_plan(version=version, place=place, settings=settings)
     except RegistryRefused as refusal:
         return context | {"plan_error": refusal.reason}
-    return context | {"plan": plan, "plan_form": plan.architecture.kind == "decoder", "curve": curve(plan),
+    return context | {"plan": plan, "curve": curve(plan),
                       "verdict": verdict(plan),
                       "words": plans.architecture_words(plan), "facts": plans.architecture_facts(plan)}
 

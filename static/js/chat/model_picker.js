@@ -81,8 +81,10 @@ export class ModelPicker extends EventTarget {
 
   async #poll() {
     try {
-      this.#models = (await this.#load()).models;
-      this.#draw();
+      const { models } = await this.#load();
+      const changed = JSON.stringify(models) !== JSON.stringify(this.#models);
+      this.#models = models;
+      if (changed) this.#draw(); // an option that stays the same stays under the pointer
       this.dispatchEvent(new Event("models"));
     } catch {
       // the last known states stay; the connection notice says that the server is away
