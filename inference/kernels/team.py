@@ -1,12 +1,9 @@
 """Threads that run one step together: a barrier and a shared counter, in place of one parallel region per kernel.
 
 A step has some 200 stages of 10 to 100 µs. Starting numba's threads for each would cost as much as the work, so they
-are started once a step and meet at a barrier between stages. Who waits there spins for a moment and then sleeps: on a
-busy machine the missing member may need this very processor.
+are started once a step and meet at a barrier between stages.
 """
 
-import platform
-import sys
 from typing import Any
 
 from llvmlite import ir
@@ -18,13 +15,9 @@ from inference.kernels.vector import INT64, Builder, Value, pointer
 
 SYNC_SLOTS = 64
 """int64 elements of a team's shared state; the slots in use lie on cache lines of their own."""
-_ARRIVED, _ROUND, _SLEEPERS = 0, 16, 48
+_ARRIVED, _ROUND = 0, 16
 NEXT_ITEM = 32
-_SPINS = 4000  # some 50 µs
-_FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}
-_FUTEX = _FUTEX_CALLS.get(platform.machine(), 0) if sys.platform == "linux" else 0
-"""The number of Linux's futex system call on this machine; 0 where there is none, and waiting goes on spinning."""
-_WAIT, _WAKE, _EVERYBODY = 128, 129, 2**31 - 1  # both within one process
+_SPINS = 4000  # some µs; then the processor is offered to others, so that a busy machine is not made worse
 
 
 @intrinsic
@@ -59,19 +52,15 @@ def store_release(_context: Any, _address: Any, _value: Any) -> Any:
 
 
 @intrinsic
-def _futex(_context: Any, _address: Any, _operation: Any, _value: Any) -> Any:
-    """_futex(address, operation, value): sleep while the int32 at address is value, or wake that many sleepers."""
+def yield_processor(_context: Any) -> Any:
+    """Let other threads of the machine run."""
 
-    def codegen(context: Any, b: Builder, _signature: Any, args: Any) -> Value:
-        if _FUTEX:
-            call = cgutils.get_or_insert_function(b.module, ir.FunctionType(INT64, [INT64], var_arg=True), "syscall")
-            b.call(call, [ir.Constant(INT64, _FUTEX), *args, ir.Constant(INT64, 0)])
-        else:
-            kind = ir.FunctionType(ir.IntType(32), [])
-            b.call(cgutils.get_or_insert_function(b.module, kind, "sched_yield"), [])
+    def codegen(context: Any, b: Builder, _signature: Any, _args: Any) -> Value:
+        kind = ir.FunctionType(ir.IntType(32), [])
+        b.call(cgutils.get_or_insert_function(b.module, kind, "sched_yield"), [])
         return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), codegen
+    return types.void(), codegen
 
 
 @njit
@@ -84,17 +73,13 @@ def barrier(sync: int, members: int) -> None:
     if fetch_add(sync + 8 * _ARRIVED, 1) == members - 1:
         store_release(sync + 8 * _ARRIVED, 0)
         store_release(sync + 8 * NEXT_ITEM, 0)
-        fetch_add(sync + 8 * _ROUND, 1)  # in one order with the sleepers' count, so that nobody is left asleep
-        if fetch_add(sync + 8 * _SLEEPERS, 0) > 0:
-            _futex(sync + 8 * _ROUND, _WAKE, _EVERYBODY)
+        store_release(sync + 8 * _ROUND, current + 1)
         return
-    for _ in range(_SPINS):
-        if load_acquire(sync + 8 * _ROUND) != current:
-            return
-    fetch_add(sync + 8 * _SLEEPERS, 1)
+    spins = 0
     while load_acquire(sync + 8 * _ROUND) == current:
-        _futex(sync + 8 * _ROUND, _WAIT, current & 0xFFFFFFFF)
-    fetch_add(sync + 8 * _SLEEPERS, -1)
+        spins += 1
+        if spins > _SPINS:
+            yield_processor()
 
 
 @njit
