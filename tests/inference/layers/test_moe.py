@@ -1,14 +1,16 @@
 """Mixtures of experts against transformers' own modules on the same random weights, and the counts of their choices."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from inference.artifacts.checkpoint import Checkpoint
+from inference.artifacts.errors import ArtifactError
 from inference.artifacts.source import ModelSource
 from inference.decoder_spec import MoeSpec
 from inference.experts.counts import ExpertCounts
@@ -68,6 +70,27 @@ def test_stacked_experts_are_those_of_published_names(family: str, tmp_path: Pat
     assert names != set(ModelSource.open(tmp_path).tensors)
     for wanted, ours in zip(published, _ours(tmp_path).experts.tensors, strict=True):
         assert torch.equal(ours, wanted)
+
+
+def test_a_missing_or_misshapen_expert_is_refused_by_name(tmp_path: Path) -> None:
+    write_tiny_decoder(tmp_path, **_case("mixtral"))
+    weights = load_file(tmp_path / "model.safetensors")
+    name = "model.layers.1.block_sparse_moe.experts.3.w2.weight"
+    without = {key: value for key, value in weights.items() if key != name}
+    for changed, reason in ((without, f"tensor '{name}' is missing"),
+                            (weights | {name: weights[name][1:].contiguous()}, f"tensor '{name}' has the shape"),
+                            (weights | {name.replace(".3.", ".4."): weights[name] + 0}, "is not one of a mixtral")):
+        save_file(changed, tmp_path / "model.safetensors", metadata={"format": "pt"})
+        with pytest.raises(ArtifactError, match=re.escape(reason)):
+            _loader(tmp_path)
+
+
+def test_the_layer_of_deepseek_v3_that_guesses_further_tokens_is_left_unread(tmp_path: Path) -> None:
+    write_tiny_decoder(tmp_path, **_case("deepseek_v3"))
+    weights = load_file(tmp_path / "model.safetensors")
+    further = {"model.layers.3.eh_proj.weight": torch.ones(64, 128), "model.layers.3.enorm.weight": torch.ones(64)}
+    save_file(weights | further, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    assert "layers.0.kv_b.weight" in _loader(tmp_path)
 
 
 @pytest.mark.parametrize("rows, inner", [(12, 30), (12, 32), (1, 32), (0, 32)])
