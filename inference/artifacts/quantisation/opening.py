@@ -11,6 +11,7 @@ from inference.artifacts.quantisation.bitsandbytes import bits_and_bytes
 from inference.artifacts.quantisation.compressed import CompressedTensors
 from inference.artifacts.quantisation.fp8 import Fp8
 from inference.artifacts.quantisation.gptq import Gptq
+from inference.artifacts.quantisation.mxfp4 import Mxfp4
 from inference.artifacts.quantisation.scheme import Float32, Layer, Quantisation, ReadRaw
 from inference.artifacts.tensors import FLOAT_DTYPES, TensorInfo
 
@@ -21,7 +22,7 @@ class _Reader(Protocol):
 
 READERS: dict[str, _Reader] = {
     "awq": Awq, "gptq": Gptq, "fp8": Fp8, "fbgemm_fp8": Fp8, "compressed-tensors": CompressedTensors,
-    "bitsandbytes": bits_and_bytes,
+    "bitsandbytes": bits_and_bytes, "mxfp4": Mxfp4,
 }  # fmt: skip
 OLD_FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq"}  # AutoGPTQ and AutoAWQ before transformers
 CACHE_SCALES = (".k_scale", ".v_scale", ".q_scale", ".kv_scale", ".prob_scale", ".k_zero_point", ".v_zero_point")
@@ -62,10 +63,11 @@ class QuantisedLayers:
         parts: dict[str, dict[str, TensorInfo]] = {module: {} for module in modules}
         for part in quantisation.PARTS:
             for module in modules:
-                if info := stored.get(f"{module}.{part}"):
+                if info := stored.get(f"{module}{quantisation.JOINT}{part}"):
                     parts[module][part] = info
         swallowed = {info.name for infos in parts.values() for info in infos.values()}
-        self.layers = {f"{module}.weight": Layer(module, infos, read_raw) for module, infos in parts.items()}
+        self.layers = {f"{module}{quantisation.WEIGHT}": Layer(module, infos, read_raw, joint=quantisation.JOINT)
+                       for module, infos in parts.items()}
         self.tensors = {name: info for name, info in stored.items()
                         if name not in swallowed and not name.endswith(CACHE_SCALES)}
         self._check_plain(modules)

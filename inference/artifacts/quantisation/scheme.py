@@ -31,10 +31,10 @@ class ActivationScheme:
 
 
 class Layer:
-    """The stored tensors of one linear layer, by what follows its name ("qweight", "weight_scale")."""
+    """The stored tensors of one linear layer, by what follows its name and joint ("qweight", "weight_scale")."""
 
-    def __init__(self, name: str, infos: Mapping[str, TensorInfo], read_raw: ReadRaw) -> None:
-        self.name = name
+    def __init__(self, name: str, infos: Mapping[str, TensorInfo], read_raw: ReadRaw, *, joint: str = ".") -> None:
+        self.name, self._joint = name, joint
         self._infos = infos
         self._read_raw = read_raw
 
@@ -49,7 +49,8 @@ class Layer:
     def info(self, part: str) -> TensorInfo:
         """Return one tensor's facts. Raises ArtifactError when the layer lacks it."""
         if part not in self._infos:
-            raise ArtifactError("weights", f"tensor {f'{self.name}.{part}'[:200]!r} is missing: the layer is quantised")
+            name = f"{self.name}{self._joint}{part}"
+            raise ArtifactError("weights", f"tensor {name[:200]!r} is missing: the layer is quantised")
         return self._infos[part]
 
     def matrix(self, part: str, *dtypes: str) -> tuple[int, int]:
@@ -95,10 +96,13 @@ class Quantisation(ABC):
     """One way of storing linear layers, set up from a checkpoint's quantization_config.
 
     label: what pages and logs call it. activations: how it wants inputs rounded, None when it doesn't.
-    PARTS: the tensors that can belong to a layer, by what follows its name.
+    PARTS: the tensors that can belong to a layer, by what follows its name and JOINT. WEIGHT: what follows its name in
+    the name of its values.
     """
 
     PARTS: ClassVar[tuple[str, ...]]
+    JOINT: ClassVar[str] = "."
+    WEIGHT: ClassVar[str] = ".weight"
     label: str
     activations: ActivationScheme | None = None
 
