@@ -85,6 +85,14 @@ class ModelSpec(Protocol):
     def switch_length(self) -> int | None: ...
 
 
+class ExpertCounter(Protocol):
+    """Counts how many of the latest tokens each expert computed (inference.experts.counts)."""
+
+    def load(self) -> ExpertLoad: ...
+
+    def forget(self) -> None: ...
+
+
 class ModelRunner(Protocol):
     """A loaded model with its KV pool. One thread calls it.
 
@@ -104,14 +112,15 @@ class ModelRunner(Protocol):
     notes: tuple[str, ...]
     shares_prefixes: bool
 
+    @property
+    def expert_counts(self) -> ExpertCounter | None:
+        """Counts how many tokens each expert computed; None for a model without experts."""
+        ...
+
     def forward(self, batch: StepBatch) -> Float32:
         """Write keys and values of the batch into the pool and return logits [len(logit_rows), vocab_size]."""
         ...
 
     def release(self, first_block: int) -> None:
         """A request gave its blocks back, of which this was the first."""
-        ...
-
-    def expert_load(self) -> ExpertLoad | None:
-        """How many of the latest tokens each expert computed; None for a model without experts."""
         ...

@@ -82,6 +82,7 @@ class CpuRunner:
     """A decoder of llama's shape on the CPU with its KV pool; see ModelRunner. One thread calls it."""
 
     shares_prefixes = True
+    expert_counts = None
     notes: tuple[str, ...] = ()
 
     def __init__(
@@ -113,9 +114,6 @@ class CpuRunner:
             self._buffers = self._buffers._replace(logits=room)
         run_step(self._work(batch), self._shape, self._weights, self._pool, self._buffers, self._threads)
         return self._buffers.logits[:wanted, : self.vocab_size]
-
-    def expert_load(self) -> None:
-        """Models of this runner have no experts."""
 
     def release(self, first_block: int) -> None:
         """Nothing is kept for a request but its blocks."""
@@ -188,10 +186,11 @@ def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> ModelRunner
         from inference.engine.torch_runner import load_torch_runner  # torch takes seconds to import
 
         runner = load_torch_runner(source, spec, config, **limits)
+    runner.notes = (*runner.notes, *source.conversions(runner.mode))
     on_progress("warming", 0, 1)
     _warm_up(runner)
-    if not isinstance(runner, CpuRunner):
-        runner.forget_expert_load()  # the warm-up's
+    if runner.expert_counts is not None:
+        runner.expert_counts.forget()  # the warm-up
     on_progress("warming", 1, 1)
     return runner
 

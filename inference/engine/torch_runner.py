@@ -21,7 +21,6 @@ from inference.layers.rope_tables import RopeTables
 from inference.layers.step import LayerCache, StepTensors
 from inference.layers.weights import OnBytes, WeightLoader
 from inference.models.torch_decoder import TorchDecoder
-from inference.protocol import ExpertLoad
 from inference.spec import EngineConfig
 
 CPU = torch.device("cpu")
@@ -71,29 +70,20 @@ class TorchRunner:
         self.kv_cache_bytes = sum(part.nbytes for cache in caches for part in cache)
         self._decoder, self._caches, self._tables = decoder, caches, tables
         self._device, self._threads = keys.device, threads
-        self._counts = count_experts([layer.mlp for layer in decoder.layers], keys.device)
+        self.expert_counts = count_experts([layer.mlp for layer in decoder.layers], keys.device)
 
     @torch.inference_mode()
     def forward(self, batch: StepBatch) -> Float32:
         """Run one step; see ModelRunner. Raises ValueError when an index of the batch is out of range."""
         check_batch(batch, vocab_size=self.vocab_size, positions=self.max_model_len, num_blocks=self.num_blocks,
                     block_size=self.block_size)
-        if self._counts is not None:
-            self._counts.begin_step(len(batch.token_ids))
+        if self.expert_counts is not None:
+            self.expert_counts.begin_step(len(batch.token_ids))
         with single_threaded(self._threads):
             step = step_tensors(batch, self._device, self._tables)
             logits = self._decoder(step, self._caches, torch.from_numpy(_whole(batch.logit_rows)).to(self._device))
             result: Float32 = logits.cpu().numpy()
             return result
-
-    def expert_load(self) -> ExpertLoad | None:
-        """How many of the latest tokens each expert computed; None for a model without experts."""
-        return None if self._counts is None else self._counts.load()
-
-    def forget_expert_load(self) -> None:
-        """Begin to count anew."""
-        if self._counts is not None:
-            self._counts.forget()
 
     def release(self, first_block: int) -> None:
         """Nothing is kept for a request but its blocks."""

@@ -43,9 +43,8 @@ def main(folder: Path, rank: int, world: int) -> None:
     parallel = ExpertParallel(even, LAYERS, group)
     runner = runner_of(folder, parallel)
     results = {"even": logits(runner, rank, [3, 1, 4])}
-    load = runner.expert_load()
-    assert load is not None
-    counts = torch.tensor(load.counts)
+    assert runner.expert_counts is not None
+    counts = torch.tensor(runner.expert_counts.load().counts)
     dist.all_reduce(counts)
     plan = place_experts(counts.numpy(), devices=world, spare_slots=2)
     assert plan.placement.slots.tolist() != even.slots.tolist()
