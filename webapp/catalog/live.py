@@ -29,7 +29,7 @@ LIVE_PAGES: dict[str, LivePage] = {
     "list": LivePage(context=page_data.list_context, parts=("models",)),
     "model": LivePage(context=page_data.model_context, parts=("model_versions", "model_aliases", "history")),
     "version": LivePage(context=page_data.version_context,
-                        parts=("version_head", "deployments", "checks", "history")),
+                        parts=("version_head", "deployments", "experts", "checks", "history")),
     "import": LivePage(context=page_data.import_context, parts=("import",)),
     "workers": LivePage(context=page_data.workers_context, parts=("workers",)),
 }

@@ -14,6 +14,7 @@ from django.utils import timezone
 from registry import overview
 from registry.access import is_administrator
 from registry.services.import_jobs import import_for
+from webapp.catalog.experts import expert_heat
 from webapp.catalog.rates import Rates
 from webapp.catalog.shown import DeploymentView, deployment_view, engine_view
 from webapp.serving.selectors import queue_lengths
@@ -124,6 +125,7 @@ def version_context(viewer: User, args: Args, rates: Rates) -> Context:
         "checks": version.checks.get("results", []),
         "not_run": version.checks.get("not_run", []),
         "history": overview.history(version=version) if administrator else [],
+        "heat": expert_heat(version.pk),
         "administrator": administrator,
     }
 

@@ -51,7 +51,7 @@ def plan_context(*, version: "Version", data: Mapping[str, str]) -> dict[str, An
         plan = plans.version_plan(version=version, place=place, settings=settings)
     except RegistryRefused as refusal:
         return context | {"plan_error": refusal.reason}
-    return context | {"plan": plan, "curve": curve(plan),
+    return context | {"plan": plan, "mixture": plan.architecture.experts > 0, "curve": curve(plan),
                       "verdict": verdict(plan),
                       "words": plans.architecture_words(plan), "facts": plans.architecture_facts(plan)}
 

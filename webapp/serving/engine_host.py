@@ -1,6 +1,7 @@
 """What a model worker holds for its tasks: the engine's process, its pump, and the ear for stops."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from webapp.serving.models import Generation, GenerationState
 from webapp.serving.pooled import pooled_dispatch_again
 from webapp.serving.pooled_worker import pooled_run
 from webapp.serving.pump import DRAIN_SECONDS, Pump, StopAsked
-from webapp.serving.stats import engine_stats_publish
+from webapp.serving.stats import EXPERTS_EVERY, engine_stats_publish
 from webapp.serving.streams import stream_client
 from webapp.serving.track import Track
 
@@ -46,6 +47,7 @@ class EngineHost:
         self._closing = threading.Event()
         self._serving = False
         self._stats_at = 0.0
+        self._experts_at = 0.0
         self._used_at, self._steps = 0.0, 0
         self.on_valkey_back: Callable[[], None] = lambda: None
         self.on_use: Callable[[], object] = lambda: None
@@ -147,7 +149,10 @@ class EngineHost:
             return
         self._stats_at = time.monotonic() + STATS_SECONDS
         with suppress(EngineLostError, TimeoutError):
-            stats = self._engine.stats()
+            wants_experts = time.monotonic() >= self._experts_at
+            stats = self._engine.stats(experts=wants_experts)
+            if wants_experts:  # a model that has none is not asked again
+                self._experts_at = time.monotonic() + EXPERTS_EVERY if stats.experts else math.inf
             self._note_use(bool(stats.running or stats.waiting), steps=stats.steps)
             engine_stats_publish(version_pk=self._version_pk, engine=str(self._engine.pid), stats=stats)
 

@@ -1,20 +1,9 @@
 // The plan of a version: sliders and numbers move together, and the arithmetic follows them.
 
 import { Idiomorph } from "../../vendor/idiomorph/idiomorph.esm.js";
+import { STEPS, positionOf, valueAt } from "./slider.js";
 
 const PAUSE_MS = 200;
-const STEPS = 100; // a slider's positions; its values grow by the same factor at each
-
-// The value of a slider's position, from low to high on a logarithmic scale, and the position of a value.
-export function valueAt(position, low, high) {
-  return Math.round(low * (high / low) ** (position / STEPS));
-}
-
-export function positionOf(value, low, high) {
-  if (high <= low) return STEPS;
-  return Math.round((STEPS * Math.log(Math.min(high, Math.max(low, value)) / low)) / Math.log(high / low));
-}
-
 export function followPlan(form, result) {
   let timer = null;
   let newest = 0;

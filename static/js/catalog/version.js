@@ -3,6 +3,7 @@
 import { createMarkdown } from "../chat/markdown.js";
 import { sanitise } from "../chat/sanitise.js";
 import { MarkdownIt, highlighter } from "../chat/vendor.js";
+import { followHeat } from "./heat.js";
 import { followPlan } from "./plan.js";
 
 const COPIED_MS = 1600;
@@ -28,3 +29,5 @@ document.addEventListener("click", async (event) => {
 
 const plan = document.getElementById("plan-form");
 if (plan) followPlan(plan, document.getElementById("plan-result"));
+
+followHeat(document.querySelector('[data-part="experts"]'));

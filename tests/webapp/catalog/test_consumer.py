@@ -30,7 +30,7 @@ async def test_parts_come_at_first_and_then_only_when_they_change(page: Client, 
     async with Socket(page) as socket:
         frame = await socket.ask(**WATCH)
         assert frame["type"] == "parts"
-        assert set(frame["parts"]) == {"version_head", "deployments", "checks", "history"}
+        assert set(frame["parts"]) == {"version_head", "deployments", "experts", "checks", "history"}
         version = await paper.versions.aget(number=1)
         await Deployment.objects.acreate(version=version, state="failed", reason="no room")
         frame = await socket.next()

@@ -43,6 +43,11 @@ def rate(value: float | None) -> str:
 
 
 @register.filter
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+@register.filter
 def seconds(value: float | None) -> str:
     if value is None:
         return "–"
