@@ -11,7 +11,7 @@ from django.template.defaultfilters import filesizeformat
 
 from inference.artifacts.errors import ArtifactError
 from inference.artifacts.jsonfile import read_object
-from inference.planner import Device, Plan, cpu_engine_can_run, plan, plan_cpu_engine, read_model, shape_from_config
+from inference.planner import Device, Plan, plan, plan_cpu_engine, read_model
 from inference.spec import EngineConfig, SpecError
 from registry.blobs import blob_path
 from registry.deployment_settings import engine_arguments
@@ -68,8 +68,7 @@ def deployment_plan(deployment: Deployment, device: Device) -> Plan:
     version = deployment.version
     model = read_model(version_folder(version))
     context = deployment.max_model_len or version.context_length or None
-    shape = shape_from_config(model.config)
-    if device.kind == "cpu" and version.model.kind == Kind.CHAT and cpu_engine_can_run(shape):
+    if device.kind == "cpu":
         config = EngineConfig(model="any", **engine_arguments(deployment))
         return plan_cpu_engine(model.config, engine=config, device=device, context=context, stored=model.stored,
                                threads=settings.PARLEY_ENGINE_THREADS or os.cpu_count() or 1)

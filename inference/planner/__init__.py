@@ -5,7 +5,6 @@ disk, and `python -m inference.planner PATH`.
 """
 
 from inference.planner.architecture import describe, shape_from_config
-from inference.planner.cpu_engine import can_run as cpu_engine_can_run
 from inference.planner.device import DEVICES, Device, device_named, this_machine
 from inference.planner.layout import StoredWeights
 from inference.planner.planning import AdapterSlots, plan, plan_cpu_engine
@@ -14,6 +13,6 @@ from inference.planner.result import Architecture, AttentionKind, Line, Plan
 
 __all__ = [
     "DEVICES", "AdapterSlots", "Architecture", "AttentionKind", "Device", "Line", "ModelOnDisk", "Plan",
-    "StoredWeights", "cpu_engine_can_run", "describe", "device_named", "plan", "plan_cpu_engine", "read_model",
+    "StoredWeights", "describe", "device_named", "plan", "plan_cpu_engine", "read_model",
     "shape_from_config", "this_machine",
 ]

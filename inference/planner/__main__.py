@@ -14,12 +14,10 @@ from inference.planner import (
     Device,
     ModelOnDisk,
     Plan,
-    cpu_engine_can_run,
     device_named,
     plan,
     plan_cpu_engine,
     read_model,
-    shape_from_config,
 )
 from inference.planner.advice import amount
 from inference.planner.device import DEVICES, THIS_MACHINE
@@ -47,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--kv-dtype", help="of keys and values (the config's 16-bit type)")
     names = [device.name for device in DEVICES.values()]
     parser.add_argument("--device", help=f"one of {', '.join(names)}; or cpu: this machine, with Parley's own "
-                                         "CPU engine where it runs the model (--dtype int8 or float32)")
+                                         "engine (--dtype int8 or float32)")
     parser.add_argument("--memory", type=_number, metavar="BYTES", help="of a device that isn't known here")
     parser.add_argument("--bandwidth", type=_number, metavar="B", help="its memory's bytes/s")
     parser.add_argument("--flops", type=_number, metavar="F", help="its FLOP/s")
@@ -82,7 +80,7 @@ def _device(options: argparse.Namespace) -> Device:
 def _plan(options: argparse.Namespace, model: ModelOnDisk) -> Plan:
     device = _device(options)
     on_cpu = bool(options.device) and device.kind == "cpu" and options.dtype in (None, *MODES) and options.tp == 1
-    if on_cpu and cpu_engine_can_run(shape_from_config(model.config)):
+    if on_cpu:
         engine = EngineConfig(model=options.path, mode=options.dtype or "int8",
                               max_num_seqs=max(1, options.concurrency),
                               max_num_batched_tokens=max(256, options.concurrency))

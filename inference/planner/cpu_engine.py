@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from inference.planner.device import cpu_flags
 from inference.planner.result import Line
 from inference.planner.shape import ModelShape
-from inference.spec import MODES, EngineConfig
+from inference.spec import EngineConfig
 
 PANEL = 32  # outputs that lie together in a packed layer
 LANES = 16  # floats of a kernel's vector
 FLOAT = 4
 MOST_ROWS, ROW_CHUNK = 24, 48
-FAMILIES = ("llama", "mistral")
-RUNTIME_BYTES = 190 * 2**20
-"""Python, numpy, numba with its compiler, the compiled kernels and a tokenizer, measured with the demo model."""
+FAMILIES = ("llama", "mistral", "qwen2")
+ROPES = ("default", "linear", "llama3")
 
 
 def padded(size: int) -> int:
@@ -25,9 +24,9 @@ def padded(size: int) -> int:
     return -(-size // PANEL) * PANEL
 
 
-def can_run(shape: ModelShape) -> bool:
-    """Say whether the CPU engine's own kernels serve this shape: Llama's layers with full attention."""
-    return shape.family in FAMILIES and shape.quantisation is None and all(
+def is_plain(shape: ModelShape) -> bool:
+    """Say whether the fast path serves this shape: Llama's layers with full attention (DecoderSpec.is_plain)."""
+    return shape.family in FAMILIES and shape.rope in ROPES and all(
         mixer.kind == "attention" and mixer.window is None for mixer in shape.mixers)
 
 
@@ -102,18 +101,15 @@ class CpuEngineLayout:
     def activation_bytes(self, context: int, concurrency: int) -> int:
         shape, tokens = self.shape, self._config.max_num_batched_tokens
         sizes = (shape.hidden, shape.hidden, self._queries + 2 * self._keys, self._queries, self._inner)
+        widest = max(padded(size) for size in (shape.hidden, self._queries, self._inner))
+        narrow = tokens * (2 * (widest + 2 * LANES) + FLOAT)  # 16-bit activations and their scales
         rows = tokens * sum(padded(size) + LANES for size in sizes)
-        logits = concurrency * padded(shape.vocabulary)
+        logits = (concurrency + 1) * padded(shape.vocabulary)  # and as many zeros
         group = shape.heads // shape.kv_heads
         item = max(1, MOST_ROWS // group) * group
         scratch = ROW_CHUNK * 2 * PANEL + item * (shape.head_dim + self._value + -(-context // LANES) * LANES + LANES)
-        return FLOAT * (rows + logits + self._threads * scratch)
+        return FLOAT * (rows + logits + self._threads * scratch) + narrow
 
     def activation_formula(self, context: int, concurrency: int) -> str:
         return (f"buffers for {self._config.max_num_batched_tokens:,} tokens in a step, {concurrency:,} × "
                 f"{padded(self.shape.vocabulary):,} logits and {self._threads} threads, in float32")
-
-
-def is_mode(dtype: str | None) -> bool:
-    """Say whether a dtype names one of the engine's numeric recipes; None takes its default."""
-    return dtype is None or dtype in MODES

@@ -91,7 +91,7 @@ def decoder_shape(values: ConfigValues, family: str) -> ModelShape:
         family=family, kind="decoder", vocabulary=vocabulary, hidden=hidden, heads=heads, kv_heads=kv_heads,
         head_dim=head_dim, layers=layers, embedding=embedding, tied=tied, context=context,
         head=(0 if tied else embedding) + (vocabulary if traits.head_bias else 0),
-        precision=precision(values), quantisation=quantisation(values),
+        precision=precision(values), quantisation=quantisation(values), rope=rope_kind(values),
         positions=context * hidden if traits.positions else 0, other=traits.norm_rows * hidden,
         notes=() if family in FAMILIES else (f"The architecture {family!r} is not known here: it is counted as a "
                                              "decoder of Llama's shape.",),
@@ -174,6 +174,14 @@ def layer_windows(values: ConfigValues, family: str, count: int) -> list[int | N
 def flag(values: ConfigValues, said: bool | str) -> bool:
     """Return a trait that is fixed, or that the configuration decides."""
     return values.flag(said) if isinstance(said, str) else said
+
+
+def rope_kind(values: ConfigValues) -> str:
+    """Return the kind of rotary embedding; "partial" where only a part of each head is rotated."""
+    section = values.section("rope_parameters") or values.section("rope_scaling")
+    if section.get("partial_rotary_factor", 1) != 1 or values.get("partial_rotary_factor") not in (None, 1, 1.0):
+        return "partial"
+    return str(section.get("rope_type") or section.get("type") or "default")
 
 
 def precision(values: ConfigValues) -> str:

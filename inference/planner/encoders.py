@@ -36,7 +36,7 @@ def encoder_shape(values: ConfigValues, family: str) -> ModelShape:
     types = values.whole("type_vocab_size", default=2, least=0) if traits.types else 0
     width = values.whole("embedding_size", default=hidden) if family == "electra" else hidden
     norms = 2 * hidden if family == "modernbert" else 2 * width
-    other = norms + (hidden * hidden + hidden if traits.pooler else 0)
+    other = norms
     if traits.relative:
         other += values.whole("relative_attention_num_buckets", default=32) * heads
     if width != hidden:
@@ -49,6 +49,7 @@ def encoder_shape(values: ConfigValues, family: str) -> ModelShape:
         family=family, kind="encoder", vocabulary=vocabulary, hidden=hidden, heads=heads, kv_heads=heads,
         head_dim=max(1, hidden // heads), layers=layers, embedding=vocabulary * width, head=0, tied=True,
         positions=(positions if traits.positions else 0) * width + types * width, other=other, context=positions,
+        pooler=hidden * (hidden + 1) if traits.pooler else 0,
         precision=precision(values) if values.get("dtype", "torch_dtype") else "float32",
         quantisation=quantisation(values),
     )

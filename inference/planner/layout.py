@@ -65,7 +65,7 @@ def rank_share(shape: ModelShape, tp: int) -> RankShare:
     if tp < 1 or shape.heads % tp:
         raise SpecError("tp", f"{tp} ranks can't share {shape.heads} attention heads evenly")
     matrices = experts = 0
-    rest = -(-shape.embedding // tp) + -(-shape.head // tp) + shape.positions + shape.other
+    rest = -(-shape.embedding // tp) + -(-shape.head // tp) + shape.positions + shape.pooler + shape.other
     for layer in shape.layers:
         for mixer in layer.mixers:
             matrices += -(-mixer.parameters // tp) + _kv_share(mixer, tp)

@@ -6,7 +6,8 @@ from typing import Any
 
 from inference.planner.advice import reasons_against
 from inference.planner.architecture import attention_kind, describe, shape_from_config
-from inference.planner.cpu_engine import RUNTIME_BYTES, CpuEngineLayout
+from inference.planner.cpu_engine import CpuEngineLayout, is_plain
+from inference.planner.cpu_torch_engine import CpuEncoderLayout, CpuTorchLayout
 from inference.planner.device import Device
 from inference.planner.layout import Layout, PlainLayout, StoredWeights
 from inference.planner.precision import KV_BYTES, Format, kv_format, weight_format
@@ -18,6 +19,12 @@ from inference.spec import EngineConfig, SpecError
 DEFAULT_CONTEXT = 4096  # where a model doesn't say how far it goes
 DEFAULT_BATCHED_TOKENS = 2048
 MOST_REQUESTS = 1_000_000
+RUNTIME_BYTES = 200 * 2**20
+"""The CPU engine's process without a model: Python, numpy, numba and compiled kernels. Measured with a tiny model."""
+TORCH_RUNTIME_BYTES = 400 * 2**20
+"""The same where torch is loaded too."""
+VOCABULARY_BYTES = 2_000
+"""What tokenizer, detokeniser and grammars keep for each token of the vocabulary. Measured with the demo model."""
 MOST_CONTEXT = 2**31 - 1
 
 
@@ -65,15 +72,24 @@ def plan_cpu_engine(
     config: Mapping[str, Any], *, engine: EngineConfig, device: Device, threads: int, context: int | None = None,
     concurrency: int | None = None, stored: StoredWeights | None = None,
 ) -> Plan:
-    """Return the plan for Parley's own CPU engine with this configuration, as it really lies in memory.
+    """Return the plan for Parley's own engine on a CPU with this configuration, as it really lies in memory.
 
-    context and concurrency: None takes the engine's max_model_len and max_num_seqs. See `cpu_engine.can_run`.
+    context and concurrency: None takes the engine's max_model_len and max_num_seqs. Raises SpecError.
     """
     shape = shape_from_config(config)
-    layout = CpuEngineLayout(shape, mode=engine.mode, config=engine, threads=threads)
-    return _planned(shape, layout, weight_format(engine.mode), device, context=context or engine.max_model_len,
+    layout, runtime = _cpu_layout(shape, engine, threads)
+    return _planned(shape, layout, weight_format(layout.dtype), device, context=context or engine.max_model_len,
                     concurrency=engine.max_num_seqs if concurrency is None else concurrency, tp=1, adapters=None,
-                    stored=stored, runtime=RUNTIME_BYTES)
+                    stored=stored, runtime=runtime + shape.vocabulary * VOCABULARY_BYTES)
+
+
+def _cpu_layout(shape: ModelShape, engine: EngineConfig, threads: int) -> tuple[Layout, int]:
+    """Return the layout of the runner that the engine takes for this shape, and what its process has without it."""
+    if shape.kind == "encoder":
+        return CpuEncoderLayout(shape, config=engine), TORCH_RUNTIME_BYTES
+    if is_plain(shape):
+        return CpuEngineLayout(shape, mode=engine.mode, config=engine, threads=threads), RUNTIME_BYTES
+    return CpuTorchLayout(shape, mode=engine.mode, config=engine), TORCH_RUNTIME_BYTES
 
 
 def _own_format(shape: ModelShape) -> str:
@@ -153,7 +169,8 @@ def _context_note(shape: ModelShape, context: int) -> tuple[str, ...]:
 
 
 def _parameter_lines(shape: ModelShape, parameters: int, stored: StoredWeights | None) -> Iterator[Line]:
-    layers = shape.total - shape.embedding - shape.head - shape.positions - shape.other
+    others = shape.positions + shape.pooler + shape.other
+    layers = shape.total - shape.embedding - shape.head - others
     head = f" + {shape.head:,} in the output matrix" if shape.head else ""
     tied = " (also the output matrix)" if shape.tied and shape.kind == "decoder" else ""
     if stored and stored.parameters:
@@ -161,7 +178,7 @@ def _parameter_lines(shape: ModelShape, parameters: int, stored: StoredWeights |
                    "parameters")
     else:
         yield Line("Parameters", f"{shape.embedding:,} in the embedding{tied}{head} + {layers:,} in "
-                   f"{len(shape.layers)} layers + {shape.positions + shape.other:,} others", parameters, "parameters")
+                   f"{len(shape.layers)} layers + {others:,} others", parameters, "parameters")
     mixtures = [layer.mlp for layer in shape.layers if layer.mlp.experts]
     if mixtures:
         first = mixtures[0]

@@ -74,7 +74,8 @@ class ModelShape:
     """A whole model. Sizes in elements.
 
     embedding: parameters of the word embedding; head: of the output matrix, 0 when the embedding serves as it (tied).
-    positions: learned positions and token types, looked up like words. other: norms, poolers and the like.
+    positions: learned positions and token types, looked up like words. pooler: a layer behind an encoder that vectors
+    don't pass; other: norms and the like. rope: the kind of rotary position embedding.
     context: the model's own limit in tokens, 0 when it doesn't say. precision: the type that its config names.
     quantisation: the method of its quantization_config, such as "fp8", or None.
     """
@@ -92,7 +93,9 @@ class ModelShape:
     tied: bool
     context: int
     precision: str
+    rope: str = "default"
     positions: int = 0
+    pooler: int = 0
     other: int = 0
     quantisation: str | None = None
     notes: tuple[str, ...] = ()
@@ -102,7 +105,7 @@ class ModelShape:
         """All parameters; tied embeddings count once."""
         layers = sum(sum(mixer.total for mixer in layer.mixers) + layer.mlp.total + layer.norms
                      for layer in self.layers)
-        return self.embedding + self.head + self.positions + self.other + layers
+        return self.embedding + self.head + self.positions + self.pooler + self.other + layers
 
     @property
     def unvisited(self) -> int:

@@ -53,7 +53,7 @@ def test_what_does_not_fit_says_what_would(config: Path, capsys: pytest.CaptureF
     made = planned(capsys, config, "--context", 8192, "--device", "H100")
     assert (made["fits"], made["max_concurrency"], made["max_context"]) == (False, 0, 0)
     words = " ".join(made["reasons"])
-    assert "are missing" in words and "in int4" in words and "tensor parallelism" in words
+    assert "are missing" in words and "in int8" in words and "tensor parallelism" in words
     made = planned(capsys, config, "--context", 100_000, "--concurrency", 8, "--device", "H200", "--tp", 2)
     words = " ".join(made["reasons"])
     assert f"With {made['max_concurrency']:,} requests at once" in words
@@ -124,12 +124,13 @@ def test_impossible_wishes_are_refused_in_words(
 
 
 def test_files_that_are_no_model_are_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    broken, truncated = tmp_path / "broken.json", tmp_path / "m.gguf"
+    broken, truncated, empty = tmp_path / "broken.json", tmp_path / "m.gguf", tmp_path / "empty"
+    empty.mkdir()
     broken.write_text("{")
     truncated.write_bytes(b"GGUF\3\0\0\0\1\0\0\0")
     for path, words in ((tmp_path / "no", "does not exist"), (broken, "is not valid JSON"),
-                        (truncated, "past the end of the file"), (tmp_path, "config.json: can't be read")):
-        assert main([str(path)]) == (2 if path != tmp_path else 2)
+                        (truncated, "past the end of the file"), (empty, "config.json: can't be read")):
+        assert main([str(path)]) == 2
         assert words in capsys.readouterr().err
 
 
