@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -100,7 +100,7 @@ def invalid(errors: Iterable[Mapping[str, Any]], body: object) -> ApiError:
 
     errors: ninja.errors.ValidationError.errors. body: the parsed request, to tell its keys from names of types.
     """
-    found = [(_param(error["loc"][2:], body), error) for error in errors]
+    found = [(_param(error["loc"][2:], body, missing=error["type"] == "missing"), error) for error in errors]
     param, error = max(found, key=lambda pair: pair[0].count(".") + pair[0].count("["))
     if error["type"] == UNSET:
         return ApiError(400, f"Unsupported parameter: {param!r}. It is unknown or not supported here.",
@@ -112,9 +112,12 @@ def invalid(errors: Iterable[Mapping[str, Any]], body: object) -> ApiError:
                     code="invalid_type" if error["type"].endswith("_type") else "invalid_value")
 
 
-def _param(loc: Iterable[str | int], body: object) -> str:
-    """Write a place in the body as `messages[0].content`; parts of `loc` that name types are left out."""
-    parts, here, loc = "", body, list(loc)
+def _param(loc: Sequence[str | int], body: object, *, missing: bool) -> str:
+    """Write a place in the body as `messages[0].content`; parts of `loc` that name types are left out.
+
+    missing: the last part is a key that the body lacks.
+    """
+    parts, here = "", body
     for number, step in enumerate(loc):
         if isinstance(here, dict) and step in here:
             here = here[step]
@@ -122,7 +125,7 @@ def _param(loc: Iterable[str | int], body: object) -> str:
             here = here[step]
             parts += f"[{step}]"
             continue
-        elif number < len(loc) - 1 or not isinstance(here, dict) or not str(step).isidentifier():
+        elif not (missing and number == len(loc) - 1):
             continue
         parts += f".{step}" if parts else str(step)
     return parts

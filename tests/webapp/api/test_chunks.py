@@ -17,7 +17,8 @@ SCHEMA = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required
 REQUESTS: list[dict[str, Any]] = [
     {}, {"temperature": 1.0}, {"temperature": 1.0, "seed": 3}, {"n": 3, "temperature": 1.0}, {"stop": ["."]},
     {"stop": "a"}, {"logprobs": True}, {"logprobs": True, "top_logprobs": 2}, {"max_tokens": 1},
-    {"stream_options": {"include_usage": True}}, {"n": 2, "temperature": 0.5, "stream_options": {"include_usage": True}},
+    {"stream_options": {"include_usage": True}},
+    {"n": 2, "temperature": 0.5, "stream_options": {"include_usage": True}},
     {"presence_penalty": 1.0}, {"frequency_penalty": -1.0}, {"min_p": 0.2, "temperature": 1.0}, {"top_k": 3},
     {"response_format": {"type": "json_schema", "json_schema": {"name": "r", "schema": SCHEMA, "strict": True}}},
     {"response_format": {"type": "json_object"}}, {"tools": [TOOL], "tool_choice": "required", "max_tokens": 60},
