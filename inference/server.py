@@ -105,8 +105,10 @@ def _load_and_serve(config: EngineConfig, frames: FrameServer, inbox: "queue.Sim
 def _serve(config: EngineConfig, engine: "LoadedEngine | LoadedPooling", frames: FrameServer,
            inbox: "queue.SimpleQueue[Arrival]") -> None:
     """Say what is ready and serve it until a client sends Shutdown."""
+    from inference.engine.freed_memory import give_back_freed_memory
     from inference.engine.pooling_loop import PoolingLoop
 
+    give_back_freed_memory()
     if isinstance(engine.loop, PoolingLoop):
         frames.announce(_pooling_ready(config, cast("LoadedPooling", engine)))
         PoolingService(engine.loop, frames, inbox).run()
