@@ -78,6 +78,7 @@ def test_a_model_is_uploaded_over_a_reload_checked_published_and_loaded(
     outcomes = set(page.get_by_test_id("check").evaluate_all("all => all.map(one => one.dataset.outcome)"))
     assert outcomes <= {"pass", "warn"}
     assert "pass" in outcomes
+    expect(page.get_by_test_id("import-plan").get_by_test_id("plan-verdict")).to_be_visible()
     page.get_by_test_id("publish").click()
     expect(page.locator("[data-testid=version-state]")).to_have_attribute("data-state", "ready")
     with live_site.database() as alias:

@@ -8,6 +8,7 @@ const SHOWN_AFTER_MS = 2000; // a line that comes back at once is not worth a wo
 const data = document.getElementById("live-data");
 if (data) follow(JSON.parse(data.textContent));
 askBeforeLoss();
+include();
 document.documentElement.dataset.ready = "true";
 
 function follow({ page, args, socket: path }) {
@@ -25,7 +26,17 @@ function update(name, html) {
   const part = document.querySelector(`[data-part="${name}"]`);
   if (!part) return;
   Idiomorph.morph(part, html, { morphStyle: "innerHTML", ignoreActiveValue: true });
+  include();
   part.dispatchEvent(new CustomEvent("updated", { bubbles: true }));
+}
+
+// Fill elements that name an address with what is there: something too costly to render again every second.
+async function include() {
+  for (const place of document.querySelectorAll("[data-include]:not([data-included])")) {
+    place.dataset.included = "true";
+    const response = await fetch(place.dataset.include, { credentials: "same-origin" }).catch(() => null);
+    if (response?.ok && !response.redirected) Idiomorph.morph(place, await response.text(), { morphStyle: "innerHTML" });
+  }
 }
 
 function sayWhenDown(socket) {
