@@ -102,7 +102,8 @@ class Ready(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     """The engine takes requests. Sizes in tokens, memory in bytes, time in seconds.
 
     An engine that embeds or scores has no blocks and no KV cache. outputs and embedding_size: what it embeds to;
-    methods: how it scores, the model's own way first.
+    methods: how it scores, the model's own way first. mode: the numeric recipe that runs; notes: what differs from what
+    was asked for or from the usual, a line each.
     """
 
     kind: EngineKind = "chat"
@@ -110,6 +111,7 @@ class Ready(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     embedding_size: int = 0
     methods: list[ScoreMethod] = []
     mode: str
+    notes: list[str] = []
     max_model_len: int
     max_num_seqs: int
     block_size: int

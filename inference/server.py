@@ -120,7 +120,8 @@ def _serve(config: EngineConfig, engine: "LoadedEngine | LoadedPooling", frames:
 def _ready(config: EngineConfig, engine: "LoadedEngine") -> Ready:
     scheduler = engine.loop.scheduler
     return Ready(
-        mode=config.mode, max_model_len=engine.max_model_len, max_num_seqs=config.max_num_seqs,
+        mode=engine.mode, notes=list(engine.notes), max_model_len=engine.max_model_len,
+        max_num_seqs=config.max_num_seqs,
         block_size=scheduler.block_size, num_blocks=scheduler.pool.num_blocks, weights_bytes=engine.weights_bytes,
         kv_cache_bytes=engine.kv_cache_bytes, load_seconds=engine.load_seconds, pid=os.getpid(),
     )

@@ -13,6 +13,10 @@ ConstraintKind = Literal["json_schema", "json_object", "regex", "choice", "gramm
 
 CONSTRAINT_KINDS: tuple[ConstraintKind, ...] = ("json_schema", "json_object", "regex", "choice", "grammar")
 
+Device = Literal["cpu", "cuda"]
+
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+
 MODES: tuple[Mode, ...] = ("float32", "int8")
 
 ENGINE_KINDS: tuple[EngineKind, ...] = ("chat", "embedding", "rerank")
@@ -165,8 +169,9 @@ class EngineConfig:
     max_model_len: most tokens of prompt and reply together; None takes the model's own.
     max_num_seqs: most requests in one step. max_num_batched_tokens: the token budget of a step (decode and prefill).
     block_size: tokens in one KV block. kv_cache_bytes: None sizes the pool from the limits above, within free memory.
-    threads: CPU threads; 0 takes every core. speculation: guess further tokens and verify several in a step where that
-    pays; replies are the same with and without. Raises SpecError.
+    threads: CPU threads; 0 takes every core. device: cuda runs in bfloat16, or in float32 if that is the mode.
+    max_adapters: most LoRA adapters that are loaded beside the model at a time; 0 takes none. speculation: guess
+    further tokens and verify several in a step where that pays; replies are the same with and without. Raises SpecError.
     """
 
     model: str
@@ -178,9 +183,13 @@ class EngineConfig:
     block_size: int = 16
     kv_cache_bytes: int | None = None
     threads: int = 0
+    device: Device = "cpu"
+    max_adapters: int = 0
     speculation: bool = True
 
     def __post_init__(self) -> None:
+        _require(self.device in DEVICES, "device", f"must be one of {', '.join(DEVICES)}")
+        _require(self.max_adapters >= 0, "max_adapters", "must not be negative")
         _require(self.kind is None or self.kind in ENGINE_KINDS, "kind", f"must be one of {', '.join(ENGINE_KINDS)}")
         _require(self.mode in MODES, "mode", f"must be one of {', '.join(MODES)}")
         _require(self.max_model_len is None or self.max_model_len >= 2, "max_model_len", "must be at least 2")

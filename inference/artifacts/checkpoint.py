@@ -42,6 +42,10 @@ class Checkpoint:
         name, _, rows = self._places[part]
         return self._source.tensors[name].nbytes * rows // self._stored[name].rows
 
+    def rows(self, part: str) -> int:
+        """Return the size of a part's first axis."""
+        return self._places[part][2]
+
     def read(self, part: str) -> npt.NDArray[np.float32]:
         """Return the values of a part, dequantised."""
         name, first, rows = self._places[part]

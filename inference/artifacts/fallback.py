@@ -24,7 +24,7 @@ CAUSAL = _names("""
     mamba2 mellum mimo_v2_flash minicpm3 minimax minimax_m2 minimax_m3_vl_text ministral ministral3 mistral mixtral
     modernbert-decoder mpt nanochat nemotron nemotron_h olmo olmo2 olmo3 olmo_hybrid olmoe openai-gpt opt persimmon
     phi phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next qwen4_exp_text
-    recurrent_gemma sarvam_mla sarvam_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma xglm youtu
+    sarvam_mla sarvam_moe seed_oss smollm3 solar_open stablelm starcoder2 vaultgemma xglm youtu
     zamba zamba2 zaya
 """)
 """model_types that transformers lists as causal language models of text, native ones included."""
@@ -40,6 +40,7 @@ _REASONS = {
         got_ocr2 llama4 mllama moshi moss_transcribe_diarize musicgen musicgen_melody phi4_multimodal qwen3_5
         qwen3_5_moe qwen4_exp""",
     "keeps its state in a way that can't be continued token by token here": "blt cpmant rwkv xlnet xlstm",
+    "keeps the state of a text in its modules, so it can't serve several people": "recurrent_gemma",
 }
 REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """model_types that transformers lists as causal language models and that are refused, with the reason."""

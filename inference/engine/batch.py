@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -25,7 +26,7 @@ class StepBatch:
     block_tables: [sequences, most blocks], unused entries -1.
     logit_rows: [logits], rows of the flat tokens whose next-token logits are wanted.
     total_lens: [sequences], tokens known of each so far, those not yet in the cache included; guesses aren't counted.
-    None is context_lens.
+    None is context_lens. adapters: the number of each sequence's adapter, 0 for none; empty when nobody has one.
     """
 
     token_ids: Int32
@@ -36,6 +37,7 @@ class StepBatch:
     block_tables: Int32
     logit_rows: Int32
     total_lens: Int32 | None = None
+    adapters: tuple[int, ...] = ()
 
 
 def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
@@ -65,8 +67,17 @@ def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
         block_tables=tables,
         logit_rows=np.array([logit_row for end, chunk in zip(query_starts[1:], chunks, strict=True)
                              for logit_row in range(end - chunk.num_logits, end)], dtype=np.int32),
+        adapters=adapters if any(adapters := tuple(chunk.request.adapter for chunk in chunks)) else (),
         total_lens=np.array([len(chunk.request.token_ids) for chunk in chunks], dtype=np.int32),
     )
+
+
+@dataclass(frozen=True)
+class LoadedAdapter:
+    """A LoRA adapter beside a model: the number that batches name it by, and a hash of its content."""
+
+    number: int
+    digest: bytes
 
 
 class ModelSpec(Protocol):
@@ -123,4 +134,12 @@ class ModelRunner(Protocol):
 
     def release(self, first_block: int) -> None:
         """A request gave its blocks back, of which this was the first."""
+        ...
+
+    def add_adapter(self, folder: Path) -> LoadedAdapter:
+        """Load a LoRA adapter. Raises ArtifactError or SpecError when it can't be served."""
+        ...
+
+    def drop_adapter(self, number: int) -> None:
+        """Forget an adapter that no request uses any more."""
         ...

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from inference.artifacts.fallback import FallbackSpec
-from inference.engine.batch import Float32, StepBatch
+from inference.engine.batch import Float32, LoadedAdapter, StepBatch
 from inference.engine.torch_runner import check_batch, single_threaded, step_tensors
 from inference.layers.kv_pool import blocks_that_fit
 from inference.models.fallback import CachedModel, PagedModel, check_continues, load_model, pages_of
 from inference.models.fallback_attention import PagedCaches
-from inference.spec import EngineConfig
+from inference.spec import EngineConfig, SpecError
 
 CPU = torch.device("cpu")
 
@@ -58,11 +58,21 @@ class FallbackRunner:
         if isinstance(self._model, CachedModel):
             self._model.release(first_block)
 
+    def add_adapter(self, folder: Path) -> LoadedAdapter:
+        """Refuse: only native families take adapters."""
+        raise SpecError("adapter", f"{self.spec.family} runs through transformers' own code, which takes no adapters")
+
+    def drop_adapter(self, number: int) -> None:
+        """There are none."""
+
 
 def load_fallback_runner(
     folder: Path, spec: FallbackSpec, config: EngineConfig, *, max_model_len: int, threads: int
 ) -> FallbackRunner:
     """Return a runner of the model in a folder. Raises ArtifactError or SpecError when it can't be served."""
+    if config.device != "cpu" or config.max_adapters:
+        raise SpecError("device" if config.device != "cpu" else "max_adapters",
+                        f"{spec.family!r} has no native family: it runs on the CPU, without adapters")
     model = load_model(folder)
     with single_threaded(threads):
         pages = pages_of(model)

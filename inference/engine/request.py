@@ -19,7 +19,8 @@ class Request:
     been told or isn't wanted (the first has none). cached_tokens: how many of the prompt came from the
     prefix cache at the first admission. drafter: guesses its next tokens; None doesn't speculate. past_switch: it is
     long enough to be computed in the model's other way (Scheduler.switch_length), which shares no blocks with the
-    first. Times are in seconds of the engine's clock; -1 is not yet.
+    first. adapter: the number that the model knows its adapter by, 0 for none; the adapter's content is in the salt.
+    Times are in seconds of the engine's clock; -1 is not yet.
     """
 
     request_id: str
@@ -42,6 +43,7 @@ class Request:
     finish_reason: FinishReason | None = None
     drafter: NgramDrafter | None = None
     past_switch: bool = False
+    adapter: int = 0
 
     submitted_at: float = -1.0
     scheduled_at: float = -1.0

@@ -12,7 +12,7 @@ from inference.artifacts.errors import ArtifactError
 from inference.artifacts.fallback import fallback_spec_from_config, runs_natively
 from inference.artifacts.source import FolderSource, ModelSource
 from inference.decoder_spec import DecoderSpec
-from inference.engine.batch import Float32, Int32, ModelRunner, ModelSpec, StepBatch
+from inference.engine.batch import Float32, Int32, LoadedAdapter, ModelRunner, ModelSpec, StepBatch
 from inference.kernels.linear import PANEL
 from inference.kernels.pool import Pool
 from inference.kernels.team import SYNC_SLOTS
@@ -118,6 +118,13 @@ class CpuRunner:
     def release(self, first_block: int) -> None:
         """Nothing is kept for a request but its blocks."""
 
+    def add_adapter(self, folder: Path) -> LoadedAdapter:
+        """Refuse: a model that may get adapters is loaded as a TorchRunner."""
+        raise SpecError("max_adapters", "this model was loaded to take no adapters")
+
+    def drop_adapter(self, number: int) -> None:
+        """There are none."""
+
     def _work(self, batch: StepBatch) -> Work:
         starts, ends = batch.query_starts[:-1], batch.query_starts[1:]
         tiles = -(-(ends - starts) // self._item_queries)  # [sequences]
@@ -180,7 +187,7 @@ def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> ModelRunner
 
     limits: dict[str, Any] = {"max_model_len": max_model_len, "threads": threads, "on_bytes": on_bytes}
     runner: ModelRunner
-    if spec.is_plain:
+    if spec.is_plain and config.device == "cpu" and not config.max_adapters:
         runner = _load_cpu_runner(source, spec, config, **limits)
     else:
         from inference.engine.torch_runner import load_torch_runner  # torch takes seconds to import

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,20 +12,24 @@ import torch
 from numba import set_num_threads
 from torch import Tensor
 
+from inference.artifacts.adapter import AdapterSource
 from inference.artifacts.checkpoint import Checkpoint
 from inference.artifacts.source import ModelSource
 from inference.decoder_spec import DecoderSpec
-from inference.engine.batch import Float32, Int32, StepBatch
+from inference.engine.batch import Float32, Int32, LoadedAdapter, StepBatch
+from inference.engine.cuda_graphs import DecodeGraphs
 from inference.experts.parallel import ExpertParallel
 from inference.layers.kv_pool import blocks_that_fit
+from inference.layers.lora import Adapters, MakeLinear, rows_by_adapter
 from inference.layers.moe import count_experts
 from inference.layers.rope_tables import RopeTables
 from inference.layers.step import LayerCache, StepTensors
 from inference.layers.weights import OnBytes, WeightLoader
 from inference.models.torch_decoder import TorchDecoder
-from inference.spec import EngineConfig
+from inference.spec import EngineConfig, SpecError
 
 CPU = torch.device("cpu")
+CUDA_BLOCK_SIZE = 256  # flash attention reads pages of whole multiples of it
 
 
 @contextmanager
@@ -58,14 +64,17 @@ class TorchRunner:
 
     def __init__(
         self, decoder: TorchDecoder, caches: list[LayerCache], tables: RopeTables, *, max_model_len: int,
-        weights_bytes: int, threads: int, mode: str,
+        weights_bytes: int, threads: int, mode: str, num_blocks: int,
     ) -> None:  # fmt: skip
         keys = caches[0].keys
         self.mode = mode
+        self.graphs: DecodeGraphs | None = None
+        self.adapters: Adapters | None = None
+        self.make_linear: MakeLinear | None = None
         self.spec = decoder.spec
         self.max_model_len = max_model_len
         self.vocab_size = decoder.spec.vocab_size
-        self.num_blocks, self.block_size = keys.shape[:2]
+        self.num_blocks, self.block_size = num_blocks, keys.shape[1]
         self.weights_bytes = weights_bytes + tables.nbytes
         self.kv_cache_bytes = sum(part.nbytes for cache in caches for part in cache)
         self._decoder, self._caches, self._tables = decoder, caches, tables
@@ -80,10 +89,27 @@ class TorchRunner:
         if self.expert_counts is not None:
             self.expert_counts.begin_step(len(batch.token_ids))
         with single_threaded(self._threads):
-            step = step_tensors(batch, self._device, self._tables)
-            logits = self._decoder(step, self._caches, torch.from_numpy(_whole(batch.logit_rows)).to(self._device))
-            result: Float32 = logits.cpu().numpy()
+            result: Float32 = self._logits(batch).cpu().numpy()
             return result
+
+    def _logits(self, batch: StepBatch) -> Tensor:
+        step = step_tensors(batch, self._device, self._tables)
+        plain = not step.adapters and len(batch.logit_rows) == len(batch.token_ids)
+        if self.graphs is not None and plain and self.graphs.take(step):
+            return self.graphs.run(step)
+        return self._decoder(step, self._caches, torch.from_numpy(_whole(batch.logit_rows)).to(self._device))
+
+    def add_adapter(self, folder: Path) -> LoadedAdapter:
+        """Load a LoRA adapter beside the model. Raises ArtifactError or SpecError with the reason when it can't be."""
+        if self.adapters is None or self.make_linear is None:
+            raise SpecError("max_adapters", "this model was loaded to take no adapters")
+        source = AdapterSource(folder)
+        return LoadedAdapter(self.adapters.add(source, self.spec, self.make_linear), source.digest)
+
+    def drop_adapter(self, number: int) -> None:
+        """Forget an adapter that no request uses any more."""
+        if self.adapters is not None:
+            self.adapters.drop(number)
 
     def release(self, first_block: int) -> None:
         """Nothing is kept for a request but its blocks."""
@@ -110,6 +136,7 @@ def step_tensors(batch: StepBatch, device: torch.device, tables: RopeTables | No
         block_tables=tensor(np.maximum(batch.block_tables, 0), torch.int32),
         rotary=tables.of(positions, tensor(totals[sequence_of])) if tables else (),
         max_query=int(counts.max()), max_context=int(batch.context_lens.max()),
+        adapters=rows_by_adapter(batch.adapters, tensor(sequence_of)) if batch.adapters else (),
     )  # fmt: skip
 
 
@@ -133,13 +160,53 @@ def load_torch_runner(
 
     Raises ArtifactError or SpecError when it can't be served.
     """
-    load = WeightLoader(Checkpoint(source, spec), device=CPU, dtype=torch.float32, mode=config.mode, on_bytes=on_bytes)
+    place = _place(config)
+    load = WeightLoader(Checkpoint(source, spec), device=place.device, dtype=place.dtype, mode=config.mode,
+                        on_bytes=on_bytes)
     load.held_experts = None if parallel is None else parallel.held
+    load.adapters = Adapters(most=config.max_adapters) if config.max_adapters else None
     decoder = TorchDecoder(spec, load)
     if parallel is not None:
         parallel.join(layer.mlp for layer in decoder.layers)
-    num_blocks = blocks_that_fit(config, spec.kv_bytes_per_token(4) * config.block_size, max_model_len)
-    caches = make_caches(spec, num_blocks=num_blocks, block_size=config.block_size, device=CPU, dtype=torch.float32)
-    tables = RopeTables(spec, max_model_len, CPU)
-    return TorchRunner(decoder, caches, tables, max_model_len=max_model_len, weights_bytes=load.nbytes,
-                       threads=threads, mode=config.mode)
+    token_bytes = spec.kv_bytes_per_token(place.dtype.itemsize)
+    num_blocks = blocks_that_fit(config, token_bytes * place.block_size, max_model_len, block_size=place.block_size,
+                                 free=place.free_bytes())
+    on_cuda = place.device.type == "cuda"
+    caches = make_caches(spec, num_blocks=num_blocks + on_cuda, block_size=place.block_size, device=place.device,
+                         dtype=place.dtype)  # one more, which filled-up steps write to
+    runner = TorchRunner(decoder, caches, RopeTables(spec, max_model_len, place.device), max_model_len=max_model_len,
+                         weights_bytes=load.nbytes, threads=threads, mode=place.mode, num_blocks=num_blocks)
+    runner.notes = place.notes(config)
+    runner.adapters, runner.make_linear = load.adapters, load.added_linear
+    if on_cuda and spec.moe is None and spec.mla is None:
+        runner.graphs = DecodeGraphs(decoder, caches, spare=num_blocks, block_size=place.block_size,
+                                     max_model_len=max_model_len)
+    return runner
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a decoder runs, and as what: device, type of weights and cache, tokens of a block, name of the recipe."""
+
+    device: torch.device
+    dtype: torch.dtype
+    block_size: int
+    mode: str
+
+    def free_bytes(self) -> int | None:
+        """Return the device's free memory; None is the machine's."""
+        return torch.cuda.mem_get_info(self.device)[0] if self.device.type == "cuda" else None
+
+    def notes(self, config: EngineConfig) -> tuple[str, ...]:
+        return () if self.mode == config.mode else (f"weights run as {self.mode} on CUDA, not as {config.mode}",)
+
+
+def _place(config: EngineConfig) -> _Place:
+    if config.device == "cpu":
+        return _Place(CPU, torch.float32, config.block_size, config.mode)
+    if not torch.cuda.is_available():
+        raise SpecError("device", "this machine has no CUDA device")
+    size = max(config.block_size, CUDA_BLOCK_SIZE)
+    if config.mode == "float32":
+        return _Place(torch.device("cuda"), torch.float32, size, "float32")
+    return _Place(torch.device("cuda"), torch.bfloat16, size, "bfloat16")

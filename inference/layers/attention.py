@@ -28,6 +28,7 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor, *, interleaved: bool = False
         low, high = turned.chunk(2, dim=-1)
     low, high = low * cosine - high * sine, high * cosine + low * sine
     turned = torch.stack((low, high), dim=-1).flatten(-2) if interleaved else torch.cat((low, high), dim=-1)
+    turned = turned.to(x.dtype)
     return torch.cat((turned, kept), dim=-1) if kept.shape[-1] else turned
 
 

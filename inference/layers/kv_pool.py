@@ -58,15 +58,21 @@ def count_blocks(config: EngineConfig, spec: DecoderSpec, max_model_len: int) ->
     return blocks_that_fit(config, block_bytes(spec, config.block_size), max_model_len)
 
 
-def blocks_that_fit(config: EngineConfig, size: int, max_model_len: int) -> int:
-    """Return how many blocks of `size` bytes the pool gets, as `count_blocks` says. Raises SpecError."""
+def blocks_that_fit(
+    config: EngineConfig, size: int, max_model_len: int, *, block_size: int | None = None, free: int | None = None
+) -> int:
+    """Return how many blocks of `size` bytes the pool gets, as `count_blocks` says. Raises SpecError.
+
+    block_size: tokens of a block, the config's if None. free: bytes of the device's free memory, the machine's if None.
+    """
+    block_size = block_size or config.block_size
     if config.kv_cache_bytes is not None:
         blocks = config.kv_cache_bytes // size
     else:
-        wanted = config.max_num_seqs * -(-max_model_len // config.block_size)
-        blocks = min(wanted, int(free_memory() * FREE_MEMORY_SHARE) // size)
+        wanted = config.max_num_seqs * -(-max_model_len // block_size)
+        blocks = min(wanted, int((free_memory() if free is None else free) * FREE_MEMORY_SHARE) // size)
     if blocks < 1:
-        raise SpecError("kv_cache_bytes", f"too little for one block of {config.block_size} tokens, {size:,} bytes")
+        raise SpecError("kv_cache_bytes", f"too little for one block of {block_size} tokens, {size:,} bytes")
     return blocks
 
 

@@ -19,6 +19,13 @@ def paged_attention(
     """
     if query.device.type == "cpu" and query.dtype == torch.float32:
         return _on_cpu(query, step, cache, scale=scale, window=window, softcap=softcap, sinks=sinks)
+    if query.device.type == "cuda":
+        from inference.layers import cuda_attention as cuda
+
+        if cuda.takes(query, cache, softcap):
+            return cuda.flash_attention(query, step, cache, scale=scale, window=window, sinks=sinks)
+        if step.max_query == 1:
+            return cuda.gathered_attention(query, step, cache, scale=scale, window=window, softcap=softcap, sinks=sinks)
     return attention_twin(query, step, cache, scale=scale, window=window, softcap=softcap, sinks=sinks)
 
 

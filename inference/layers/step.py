@@ -29,7 +29,8 @@ class StepTensors:
     token_ids, positions, slots: [tokens], int64. sequence_of: [tokens], int64, the sequence that each belongs to.
     query_starts: [sequences + 1], int32. context_lens: [sequences], int32. block_tables: [sequences, blocks], int32,
     unused entries 0. rotary: for each of the decoder's ropes, cosine and sine of each token, [tokens, rotated / 2].
-    max_query, max_context: the largest of each sequence's new tokens and of context_lens.
+    max_query, max_context: the largest of each sequence's new tokens and of context_lens. adapters: number and rows
+    of each adapter in the step (inference.layers.lora).
     """
 
     token_ids: Tensor
@@ -42,6 +43,7 @@ class StepTensors:
     rotary: tuple[tuple[Tensor, Tensor], ...]
     max_query: int
     max_context: int
+    adapters: tuple[tuple[int, Tensor], ...] = ()
 
 
 class Linear(Protocol):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -11,6 +12,7 @@ from inference.artifacts.checkpoint import Checkpoint
 from inference.kernels.linear import Packed
 from inference.kernels.packed import embed_rows, multiply_rows
 from inference.layers.linear import fill, fill_bias, packed_bytes, packed_room, panels_for
+from inference.layers.lora import AdaptedLinear, Adapters
 from inference.layers.step import Linear, StepTensors
 from inference.spec import Mode
 
@@ -55,7 +57,8 @@ class WeightLoader:
 
     device, dtype: where and as what plain tensors are kept. mode: how linear layers are packed on the CPU.
     on_bytes(done, total): bytes of the checkpoint that have been read. nbytes: memory that the weights hold so far.
-    held_experts: which of a layer's experts are kept in this process; None keeps all.
+    held_experts: which of a layer's experts are kept in this process; None keeps all. adapters: where linear layers
+    look for what is added to them; None for a model that gets none.
     """
 
     def __init__(
@@ -63,13 +66,14 @@ class WeightLoader:
     ) -> None:
         self.device, self.dtype, self.mode, self.nbytes = device, dtype, mode, 0
         self.held_experts: Callable[[int], Sequence[int]] | None = None
+        self.adapters: Adapters | None = None
         self._checkpoint, self._on_bytes = checkpoint, on_bytes
         self._done, self._total = 0, checkpoint.nbytes
 
     def __contains__(self, part: str) -> bool:
         return part in self._checkpoint
 
-    def read(self, part: str) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    def read(self, part: str) -> npt.NDArray[np.float32]:
         """Return a part's values in float32, and count its bytes as read."""
         values = self._checkpoint.read(part)
         self._done += self._checkpoint.part_nbytes(part)
@@ -88,7 +92,18 @@ class WeightLoader:
 
         exact: its weights and what it is given stay in float32.
         """
-        return self._packed(parts, exact) if self.device.type == "cpu" else self._dense(parts, exact)
+        base = self._packed(parts, exact) if self.device.type == "cpu" else self._dense(parts, exact)
+        if self.adapters is None:
+            return base
+        return AdaptedLinear(base, {part: self._checkpoint.rows(f"{part}.weight") for part in parts}, self.adapters)
+
+    def added_linear(self, weight: npt.NDArray[np.float32]) -> Linear:
+        """Return a linear layer of an adapter's weights [out, in]; on the CPU they stay in float32."""
+        if self.device.type != "cpu":
+            return DenseLinear(torch.from_numpy(np.array(weight)).to(self.device, self.dtype), None)
+        packed = packed_room(layers=1, panels=panels_for(len(weight)), inputs=weight.shape[1], mode="float32")
+        fill(packed, 0, weight)
+        return PackedLinear(packed, len(weight))
 
     def embedding(self, part: str) -> Embedding:
         """Return the table of embeddings."""

@@ -129,8 +129,8 @@ def check_continues(model: CachedModel) -> None:
     for block, (logits, reference) in enumerate(zip(got, wanted, strict=True)):
         model.release(block)
         if not (logits - reference).abs().max() <= PROBE_TOLERANCE * reference.abs().max():
-            raise ArtifactError("config.json", f"the architecture {model.model.config.model_type!r} gives other results "
-                                               "when texts take turns, so it can't serve several people")
+            raise ArtifactError("config.json", f"the architecture {model.model.config.model_type!r} gives other "
+                                               "results when texts take turns, so it can't serve several people")
 
 
 def _probe_texts(model: Any) -> list[list[int]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from inference.artifacts.errors import ArtifactError
+from inference.artifacts.fallback import FallbackSpec, fallback_spec_from_config, runs_natively
 from inference.artifacts.jsonfile import read_object
 from inference.artifacts.source import ModelSource
 from inference.decoder_spec import DecoderSpec
@@ -59,8 +60,10 @@ class Subject:
         return self.kind != "chat" and is_encoder(self.config)
 
     @functools.cached_property
-    def decoder_spec(self) -> DecoderSpec:
-        return self.source.decoder_spec()
+    def decoder_spec(self) -> DecoderSpec | FallbackSpec:
+        if runs_natively(self.source.config):
+            return self.source.decoder_spec()
+        return fallback_spec_from_config(self.source.config, self.source.generation_config)
 
     @functools.cached_property
     def encoder_spec(self) -> EncoderSpec:
@@ -75,6 +78,8 @@ class Subject:
         """How many token ids the model has a vector for."""
         rows = [info.shape[0] for name, info in self.source.tensors.items()
                 if _WORD_EMBEDDINGS.search(name) and info.shape]
+        if not rows and self.kind == "chat":  # transformers runs it, under names of its own
+            return self.decoder_spec.vocab_size
         if not rows:
             raise ArtifactError("weights", "no tensor of word embeddings was found")
         return min(rows)

@@ -4,6 +4,7 @@ from collections import Counter
 
 from inference.artifacts.check import check_decoder_weights, count_parameters
 from inference.artifacts.errors import ArtifactError
+from inference.artifacts.fallback import FallbackSpec
 from inference.encoders.sentence import read_sentence_spec
 from inference.encoders.weights import check_encoder
 from registry.checks.subject import Subject
@@ -34,6 +35,8 @@ def check_architecture(subject: Subject) -> str:
     if subject.is_encoder:
         return _check_encoder(subject)
     spec = subject.decoder_spec
+    if isinstance(spec, FallbackSpec):
+        return _check_fallback(subject, spec)
     if subject.kind == "chat":
         check_decoder_weights(subject.source, spec)
     subject.parameters, subject.context_length = count_parameters(subject.source), spec.max_position
@@ -51,3 +54,12 @@ def _check_encoder(subject: Subject) -> str:
     subject.context_length = min(spec.max_position, sentence.max_tokens or spec.max_position)
     return (f"a {spec.family} encoder: {spec.num_layers} layers of {spec.hidden_size:,}, {spec.num_heads} heads, "
             f"{subject.parameters:,} parameters, {subject.context_length:,} tokens of context")
+
+
+def _check_fallback(subject: Subject, spec: FallbackSpec) -> str:
+    """A model that transformers runs: whether the tensors are all there is found out when it loads."""
+    if subject.kind != "chat":
+        raise ArtifactError("config.json", f"the architecture {spec.family!r} can't embed or score here")
+    subject.parameters, subject.context_length = count_parameters(subject.source), spec.max_position
+    subject.warn("config.json", f"{spec.family!r} has no native family: it runs through transformers' own code, slower")
+    return f"a {spec.family} decoder, {subject.parameters:,} parameters, {spec.max_position:,} tokens of context"
