@@ -47,8 +47,8 @@ class CpuTorchLayout(PlainLayout):
     def weights_lines(self, context: int) -> Iterator[Line]:
         packed = self._packed()
         yield Line("Weights", f"{packed:,} values in matrices × {self._matrix} bytes + "
-                   f"{self.shape.total - packed:,} others and rotary tables of {context:,} × {self.shape.head_dim} × {FLOAT} bytes",
-                   self.weights_bytes(context), "bytes")
+                   f"{self.shape.total - packed:,} others and rotary tables of {context:,} × "
+                   f"{self.shape.head_dim} × {FLOAT} bytes", self.weights_bytes(context), "bytes")
 
     def request_bytes(self, context: int) -> int:
         blocks = -(-context // self._block) * self._block

@@ -19,10 +19,12 @@ from inference.spec import EngineConfig, SpecError
 DEFAULT_CONTEXT = 4096  # where a model doesn't say how far it goes
 DEFAULT_BATCHED_TOKENS = 2048
 MOST_REQUESTS = 1_000_000
-RUNTIME_BYTES = 200 * 2**20
+RUNTIME_BYTES = 200_000_000
 """The CPU engine's process without a model: Python, numpy, numba and compiled kernels. Measured with a tiny model."""
-TORCH_RUNTIME_BYTES = 400 * 2**20
+TORCH_RUNTIME_BYTES = 370_000_000
 """The same where torch is loaded too."""
+ENCODER_RUNTIME_BYTES = 190_000_000
+"""The same for an engine that embeds or scores, which needs torch and no numba. Measured with the demo model."""
 VOCABULARY_BYTES = 2_000
 """What tokenizer, detokeniser and grammars keep for each token of the vocabulary. Measured with the demo model."""
 MOST_CONTEXT = 2**31 - 1
@@ -86,7 +88,7 @@ def plan_cpu_engine(
 def _cpu_layout(shape: ModelShape, engine: EngineConfig, threads: int) -> tuple[Layout, int]:
     """Return the layout of the runner that the engine takes for this shape, and what its process has without it."""
     if shape.kind == "encoder":
-        return CpuEncoderLayout(shape, config=engine), TORCH_RUNTIME_BYTES
+        return CpuEncoderLayout(shape, config=engine), ENCODER_RUNTIME_BYTES
     if is_plain(shape):
         return CpuEngineLayout(shape, mode=engine.mode, config=engine, threads=threads), RUNTIME_BYTES
     return CpuTorchLayout(shape, mode=engine.mode, config=engine), TORCH_RUNTIME_BYTES

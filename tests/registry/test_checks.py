@@ -105,6 +105,14 @@ def test_a_template_that_takes_no_system_message_is_a_warning(llama: Path) -> No
     assert "writes '<|unknown|>', which is not one token" in found
 
 
+def test_an_architecture_that_transformers_runs_is_taken(llama: Path) -> None:
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps(config | {"model_type": "stablelm"}))
+    report = verify_here(Subject(llama, "chat"))
+    assert not report.refusals
+    assert report.facts.context_length == 256
+
+
 def test_a_gguf_file_passes(tmp_path: Path) -> None:
     write_tiny_gguf(tmp_path / "m.gguf")
     assert verify_here(Subject(tmp_path, "chat")).outcome == "pass"
