@@ -82,6 +82,7 @@ def model_worker_run(*, deployment_pk: int, holder: str) -> int:
 def engine_config(deployment: Deployment) -> EngineConfig:
     """What the deployment asks of its engine. Raises SpecError."""
     return EngineConfig(model=str(version_folder(deployment.version)), threads=settings.PARLEY_ENGINE_THREADS,
+                        kind=deployment.version.model.kind,  # type: ignore[arg-type]  # adapters are refused earlier
                         **engine_arguments(deployment))
 
 
@@ -141,12 +142,12 @@ def _end_this_process() -> None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Return the memory that a process holds now, 0 where the system doesn't say."""
+    """Return the memory that a process holds now, its part of what it shares included; 0 where nothing says it."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    except (OSError, StopIteration, ValueError):
         return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 class _LoadReporter:

@@ -34,9 +34,9 @@ test_database_url.__test__ = False  # type: ignore[attr-defined]  # a name, not 
 class RunningNode:
     """One node worker on the test's database. `redis_url` may lead to another Valkey than the test's own."""
 
-    def __init__(self, *, redis_url: str, log: Path) -> None:
+    def __init__(self, *, redis_url: str, log: Path, **environment: str) -> None:
         self._env = {**os.environ, "DATABASE_URL": test_database_url(), "REDIS_URL": redis_url,
-                     "PARLEY_NODE": "tests", "PARLEY_LOG_LEVEL": "INFO"}
+                     "PARLEY_NODE": "tests", "PARLEY_LOG_LEVEL": "INFO", **environment}
         self._log = log
         self._seen: set[psutil.Process] = set()
         self.start()
@@ -55,6 +55,10 @@ class RunningNode:
 
     def engine_pid(self) -> int:
         return self._child_of(self.model_worker_pid(), "inference.server")
+
+    def children_named(self, word: str) -> list[psutil.Process]:
+        """The node worker's own children with this word in their command line."""
+        return [child for child in psutil.Process(self.pid).children() if word in " ".join(child.cmdline())]
 
     def _child_of(self, pid: int, word: str) -> int:
         children = psutil.Process(pid).children()
