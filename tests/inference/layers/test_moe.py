@@ -17,7 +17,7 @@ from inference.experts.counts import ExpertCounts
 from inference.layers.experts import grouped_linear
 from inference.layers.moe import MoeMlp, dense_experts, route
 from inference.layers.weights import WeightLoader
-from inference.protocol import Submit
+from inference.protocol import HEADER, Stats, Submit, decode_engine_frame, encode
 from inference.spec import SamplingParams
 from tests.inference.families.cases import CASES, write_tiny_decoder
 from tests.inference.families.replies import load as load_model
@@ -136,7 +136,9 @@ def test_counts_of_a_run_equal_a_recount_from_the_references_router_logits(famil
     while engine.loop.has_work:
         for delta in engine.loop.step().deltas:
             texts[delta.request_id] += delta.token_ids
-    load = engine.loop.stats(experts=True).experts
+    told = decode_engine_frame(encode(engine.loop.stats(experts=True))[HEADER.size:])  # as a client gets it
+    assert isinstance(told, Stats)
+    load = told.experts
     assert load is not None
     assert engine.loop.stats().experts is None
     assert load.tokens == sum(len(text) - 1 for text in texts.values())  # the last token of a reply isn't computed
