@@ -18,6 +18,10 @@ Activation = Literal["silu", "gelu", "gelu_tanh", "swiglu_clamped"]
 RouterScore = Literal["softmax", "sigmoid", "softmax_of_chosen"]
 
 
+MOST_EXPERTS = 1 << 17
+"""Of all layers together; each has tensors of its own, which are listed before any of them is read."""
+
+
 def _require(condition: bool, field: str, message: str) -> None:
     if not condition:
         raise SpecError(field, message)
@@ -205,6 +209,8 @@ class DecoderSpec:
             _require(layer.rope is None or 0 <= layer.rope < len(self.ropes), "layers", "names a rope that isn't there")
             _require(layer.window is None or layer.window >= 1, "layers", "a window must be at least 1")
             _require(not layer.moe or self.moe is not None, "layers", "a layer has experts but moe is missing")
+        experts = 0 if self.moe is None else self.moe.num_experts * self.num_layers
+        _require(experts <= MOST_EXPERTS, "num_experts", f"more than {MOST_EXPERTS:,} in all layers together")
 
     @property
     def ropes(self) -> tuple[RopeSpec, ...]:
