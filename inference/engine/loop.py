@@ -3,39 +3,23 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
+from inference.engine.active import ActiveRequest, check_submit, score_prompt
+from inference.engine.adapters import NamedAdapters
 from inference.engine.batch import Float32, ModelRunner, build_batch
-from inference.engine.constraints import ConstraintError, Constraints, ConstraintState
+from inference.engine.constraints import ConstraintError, Constraints
 from inference.engine.detokenizer import Detokenizer, TokenText
-from inference.engine.logprobs import token_logprobs
 from inference.engine.penalties import LogitsAdjuster
 from inference.engine.request import Chunk, Request
-from inference.engine.sampler import BadLogitsError, sample
+from inference.engine.sampler import BadLogitsError
 from inference.engine.scheduler import Scheduler, StepPlan
 from inference.engine.speculation import NgramDrafter
-from inference.protocol import FinishReason, SequenceDelta, Stats, StepOutput, Submit, Timings, TokenLogprobs
+from inference.protocol import FinishReason, SequenceDelta, Stats, StepOutput, Submit, TokenLogprobs
 from inference.spec import SpecError
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Active:
-    """A request in the engine, the text of its tokens, what changes its logits, and what ends it."""
-
-    request: Request
-    text: Detokenizer
-    adjust: LogitsAdjuster
-    end_ids: frozenset[int]
-    constraint: ConstraintState | None
-
-    def follow(self, token_id: int) -> None:
-        """Go on in the constraint with the next output token. Raises ConstraintError when it doesn't fit."""
-        if self.constraint is not None and token_id not in self.end_ids:
-            self.constraint.accept(token_id)
 
 
 class EngineLoop:
@@ -58,8 +42,9 @@ class EngineLoop:
         self._speculation = speculation
         self._constraints = constraints or Constraints(text.tokenizer, vocabulary=text.vocab_size,
                                                        end_ids=self._eos)
+        self.adapters = NamedAdapters(runner)
         self._clock = clock
-        self._active: dict[str, _Active] = {}
+        self._active: dict[str, ActiveRequest] = {}
         self._endings: list[SequenceDelta] = []  # ends that came between steps
         self._arrivals = 0
         self._steps = self._prompt_tokens = self._output_tokens = 0
@@ -76,30 +61,37 @@ class EngineLoop:
         earlier run (output_ids) are replayed through the text without being told again.
         Raises SpecError with the field and the reason; then nothing was queued.
         """
-        self._check(submit)
+        if submit.request_id in self._active:
+            raise SpecError("request_id", f"{submit.request_id} is already running")
+        check_submit(submit, vocab_size=self._runner.vocab_size, max_model_len=self._max_model_len,
+                     capacity=self.scheduler.capacity)
         self._arrivals += 1
-        num_prompt = len(submit.prompt_ids)
+        num_prompt, most = len(submit.prompt_ids), min(self._max_model_len, self.scheduler.capacity)
         request = Request(
             request_id=submit.request_id, num_prompt=num_prompt, token_ids=submit.prompt_ids + submit.output_ids,
-            params=submit.params, max_output=min(submit.params.max_tokens, self._most_tokens - num_prompt),
+            params=submit.params, max_output=min(submit.params.max_tokens, most - num_prompt),
             arrival=self._arrivals, priority=submit.priority, submitted_at=self._clock(),
             drafter=NgramDrafter() if self._speculation else None,
         )
         active = self._activate(request)
+        if submit.adapter:
+            adapter = self.adapters.take(submit.adapter)
+            request.adapter, request.salt = adapter.number, adapter.digest
         self._active[submit.request_id] = active
         for index, token_id in enumerate(submit.output_ids, start=1):
             try:
                 active.follow(token_id)
             except ConstraintError as error:
                 del self._active[submit.request_id]
+                self.adapters.give_back(request.adapter)
                 raise SpecError("output_ids", f"token {index} does not fit the constraint: {error}") from None
-            _, reason = self._accept(active, token_id, index)
+            _, reason = active.accept(token_id, index)
             if reason:  # everything had been produced, and only its end was not heard of
                 self._endings.append(self._ending(active, reason))
                 return
         self.scheduler.add(request)
 
-    def _activate(self, request: Request) -> _Active:
+    def _activate(self, request: Request) -> ActiveRequest:
         params = request.params
         end_ids = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._eos)
         adjust = LogitsAdjuster(params, num_prompt=request.num_prompt, end_ids=end_ids,
@@ -107,7 +99,8 @@ class EngineLoop:
         text = Detokenizer(self._text, params.stop, prompt_ids=request.token_ids[:request.num_prompt],
                            include_stop=params.include_stop, skip_special_tokens=params.skip_special_tokens)
         constraint = self._constraints.start(params.constraint) if params.constraint is not None else None
-        return _Active(request=request, text=text, adjust=adjust, end_ids=end_ids, constraint=constraint)
+        return ActiveRequest(request=request, text=text, adjust=adjust, end_ids=end_ids,
+                             vocab_size=self._text.vocab_size, constraint=constraint)
 
     def cancel(self, request_id: str) -> None:
         """End a request and free its blocks now; the next step reports it. Unknown ids are ignored."""
@@ -128,41 +121,14 @@ class EngineLoop:
 
     def stats(self, request_key: int = 0, *, experts: bool = False) -> Stats:
         """Counts now, and totals since the start. experts: with the load of each expert."""
-        pool = self.scheduler.pool
+        pool, counts = self.scheduler.pool, self._runner.expert_counts if experts else None
         return Stats(
             request_key=request_key, running=len(self.scheduler.running), waiting=len(self.scheduler.waiting),
             free_blocks=pool.num_free, cached_blocks=pool.num_cached, held_blocks=pool.num_held,
             total_blocks=pool.num_blocks, steps=self._steps, prompt_tokens=self._prompt_tokens,
             output_tokens=self._output_tokens, preemptions=self.scheduler.num_preemptions,
-            experts=self._runner.expert_load() if experts else None,
+            experts=counts.load() if counts is not None else None,
         )
-
-    @property
-    def _most_tokens(self) -> int:
-        return min(self._max_model_len, self.scheduler.capacity)
-
-    def _check(self, submit: Submit) -> None:
-        """Refuse what can never be served. Raises SpecError."""
-        if submit.request_id in self._active:
-            raise SpecError("request_id", f"{submit.request_id} is already running")
-        if not submit.prompt_ids:
-            raise SpecError("prompt_ids", "the prompt is empty")
-        self._check_ids("prompt_ids", submit.prompt_ids)
-        self._check_ids("output_ids", submit.output_ids)
-        self._check_ids("stop_token_ids", submit.params.stop_token_ids)
-        self._check_ids("logit_bias", [token_id for token_id, _ in submit.params.logit_bias])
-        length = len(submit.prompt_ids)
-        if length + 1 > self._max_model_len:
-            raise SpecError("prompt_ids", f"the prompt has {length} tokens, but prompt and reply together may have "
-                                          f"at most {self._max_model_len}")
-        if length + 1 > self.scheduler.capacity:
-            raise SpecError("prompt_ids", f"the prompt has {length} tokens, but the cache holds only "
-                                          f"{self.scheduler.capacity}, the reply included")
-
-    def _check_ids(self, field: str, ids: Sequence[int]) -> None:
-        if ids and not 0 <= min(ids) <= max(ids) < self._runner.vocab_size:
-            wrong = next(i for i in ids if not 0 <= i < self._runner.vocab_size)
-            raise SpecError(field, f"token id {wrong} is outside the vocabulary, 0 to {self._runner.vocab_size - 1}")
 
     def _run(self, plan: StepPlan) -> list[SequenceDelta]:
         """Compute a plan's chunks and sample where a chunk reached the end of its tokens."""
@@ -190,7 +156,7 @@ class EngineLoop:
         logits: [num_logits, vocabulary].
         """
         try:
-            scored = self._score_prompt(chunk, logits) if chunk.request.scores_prompt else []
+            scored = score_prompt(chunk, logits) if chunk.request.scores_prompt else []
         except BadLogitsError as error:
             return self._fail(chunk.request, f"the prompt could not be scored: {error}")
         if chunk.wants_logits:
@@ -198,14 +164,6 @@ class EngineLoop:
         else:
             delta = _phase_delta(chunk.request)
         return msgspec.structs.replace(delta, prompt_logprobs=scored) if scored else delta
-
-    def _score_prompt(self, chunk: Chunk, logits: Float32) -> list[TokenLogprobs]:
-        """Score the prompt tokens that follow the ones with logits. Raises BadLogitsError."""
-        request, count = chunk.request, chunk.request.params.prompt_logprobs
-        assert count is not None, "only a request that asks for it scores its prompt"
-        following = request.token_ids[request.num_scored:min(request.num_scored + len(logits), request.num_prompt)]
-        request.num_scored += len(following)
-        return [token_logprobs(row, token_id, count) for row, token_id in zip(logits, following, strict=False)]
 
     def _advance(self, chunk: Chunk, logits: Float32) -> SequenceDelta:
         """Sample a request's next token from its first row, and from each further row while the draft was right.
@@ -218,12 +176,13 @@ class EngineLoop:
         logprobs: list[TokenLogprobs] = []
         for row, guess in zip(logits, (*chunk.draft, None), strict=True):
             try:
-                token_id, scored = self._draw(active, row)
+                token_id, scored = active.draw(row, now=self._clock())
             except (BadLogitsError, ConstraintError) as error:
                 reason = f"no token could be chosen: {error}"
                 return self._fail(request, reason, token_ids=token_ids, texts=texts,
                                   logprobs=logprobs)
-            text, end = self._accept(active, token_id, request.num_output)
+            self._output_tokens += 1
+            text, end = active.accept(token_id, request.num_output)
             token_ids.append(token_id)
             texts.append(text)
             logprobs += scored
@@ -238,36 +197,6 @@ class EngineLoop:
         self.scheduler.remove(request)
         return self._ending(active, end, token_ids=token_ids, texts=texts, logprobs=logprobs)
 
-    def _draw(self, active: _Active, logits: Float32) -> tuple[int, list[TokenLogprobs]]:
-        """Sample a request's next token from its row, score it if that is wanted, and append it.
-
-        Raises BadLogitsError or ConstraintError; then nothing was appended.
-        """
-        request, count = active.request, active.request.params.logprobs
-        adjusted = active.adjust(logits[:self._text.vocab_size], request.token_ids)
-        if active.constraint is not None:
-            adjusted = active.constraint.allow(adjusted)
-        token_id = sample(adjusted, request.params, request.num_output + 1)
-        scored = [token_logprobs(logits, token_id, count)] if count is not None else []
-        active.follow(token_id)
-        request.token_ids.append(token_id)
-        request.last_token_at = self._clock()
-        if request.first_token_at < 0:
-            request.first_token_at = request.last_token_at
-        self._output_tokens += 1
-        return token_id, scored
-
-    def _accept(self, active: _Active, token_id: int, index: int) -> tuple[str, FinishReason | None]:
-        """Add the index-th output token to the text; return what it shows, and why the request ends if it does."""
-        is_whole = active.constraint is not None and active.constraint.complete
-        is_end, is_full = token_id in active.end_ids, index >= active.request.max_output
-        params = active.request.params
-        text = active.text.push(token_id, silent=is_end and not params.include_stop, last=is_end or is_whole or is_full,
-                                may_stop=index > params.min_tokens)
-        if is_end or is_whole or active.text.stopped:
-            return text, "stop"
-        return text, "length" if is_full else None
-
     def _fail(self, request: Request, reason: str, *, token_ids: Sequence[int] = (),
               texts: Sequence[str] = (), logprobs: Sequence[TokenLogprobs] = ()) -> SequenceDelta:
         """End a request whose cache can't be trusted, so that nobody reuses it."""
@@ -276,30 +205,19 @@ class EngineLoop:
         return self._ending(active, "failed", token_ids=token_ids, texts=texts, tail=active.text.finish(),
                             error=reason, logprobs=logprobs)
 
-    def _ending(self, active: _Active, reason: FinishReason, *, token_ids: Sequence[int] = (),
+    def _ending(self, active: ActiveRequest, reason: FinishReason, *, token_ids: Sequence[int] = (),
                 texts: Sequence[str] = (), tail: str = "", error: str = "",
                 logprobs: Sequence[TokenLogprobs] = ()) -> SequenceDelta:
         request = active.request
         del self._active[request.request_id]
+        self.adapters.give_back(request.adapter)
         return SequenceDelta(
             request_id=request.request_id, index=request.num_output, token_ids=list(token_ids), texts=list(texts),
             phase=request.phase, finish_reason=reason, tail=tail, error=error,
-            timings=_timings(request, self._clock()), logprobs=list(logprobs),
+            timings=active.timings(self._clock()), logprobs=list(logprobs),
         )
 
 
 def _phase_delta(request: Request) -> SequenceDelta:
     return SequenceDelta(request_id=request.request_id, index=request.num_output, phase=request.phase,
                          prefill_done=min(request.num_computed, request.num_prompt))
-
-
-def _timings(request: Request, now: float) -> Timings:
-    """Seconds of each phase; a phase that was cut short lasted until now, one that never began 0."""
-    scheduled = request.scheduled_at if request.scheduled_at >= 0 else now
-    first = request.first_token_at if request.first_token_at >= 0 else now
-    last = request.last_token_at if request.last_token_at >= 0 else first
-    return Timings(
-        queue_s=scheduled - request.submitted_at, prefill_s=max(0.0, first - scheduled), decode_s=last - first,
-        prompt_tokens=request.num_prompt, cached_tokens=max(0, request.cached_tokens),
-        output_tokens=request.num_output,
-    )
