@@ -7,7 +7,7 @@ from webapp.accounts.models import ApiKey, Quota, Usage
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(admin.ModelAdmin):
+class ApiKeyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ["start", "name", "owner", "scopes", "created_at", "last_used_at", "revoked_at"]
     readonly_fields = ["owner", "name", "start", "scopes", "created_at", "last_used_at"]
     fields = [*readonly_fields, "revoked_at"]
@@ -18,13 +18,13 @@ class ApiKeyAdmin(admin.ModelAdmin):
 
 
 @admin.register(Quota)
-class QuotaAdmin(admin.ModelAdmin):
+class QuotaAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ["__str__", "requests_per_minute", "tokens_per_minute"]
     autocomplete_fields = ["user", "group"]
 
 
 @admin.register(Usage)
-class UsageAdmin(admin.ModelAdmin):
+class UsageAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = ["created_at", "user", "endpoint", "model", "prompt_tokens", "cached_tokens", "output_tokens"]
     list_filter = ["endpoint", "model"]
 

@@ -1,7 +1,7 @@
 """Reads of the accounts app: the key behind a secret, a person's keys, limits and usage."""
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, timedelta
 
 from django.contrib.auth.models import User
 from django.db.models import Count, F, Q, QuerySet, Sum
@@ -58,7 +58,7 @@ def limits_for(*, user: User) -> list[Limit]:
 class UsageDay:
     """What one person used of one model on one day (UTC)."""
 
-    day: datetime
+    day: date
     model: str
     requests: int
     prompt_tokens: int

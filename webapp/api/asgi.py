@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from io import BytesIO
 from typing import Any
 
 from django.conf import settings
@@ -65,7 +66,7 @@ class ApiHandler(ASGIHandler):
         except ApiError as error:
             await self._send(error.response(), send, chosen)
             return
-        request = ASGIRequest(scope, None)
+        request = ASGIRequest(scope, BytesIO(body))
         request._body = body
         answering = asyncio.create_task(self._answer(request, send, chosen))
         leaving = asyncio.create_task(self._gone(receive))

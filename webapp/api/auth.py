@@ -1,7 +1,6 @@
 """Who calls: the key in `Authorization: Bearer`, and nothing else. Cookies don't count here."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from django.contrib.auth.models import User
 from django.http import HttpRequest
@@ -42,13 +41,13 @@ class KeyAuth(HttpBearer):
         super().__init__()
         self._scopes = scopes
 
-    async def __call__(self, request: HttpRequest) -> Caller:  # type: ignore[override]
+    async def __call__(self, request: HttpRequest) -> Caller:
         kind, _, secret = request.headers.get(self.header, "").partition(" ")
         if kind.lower() != self.openapi_scheme or not secret:
             raise bad_key()
         return await self.authenticate(request, secret.strip())
 
-    async def authenticate(self, request: HttpRequest, token: str) -> Any:
+    async def authenticate(self, request: HttpRequest, token: str) -> Caller:
         caller = await in_database(_caller, token)
         if caller is None:
             raise bad_key()

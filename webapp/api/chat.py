@@ -76,10 +76,10 @@ class _Choice:
         return "tool_calls" if self.calls and end.reason == "stop" else end.reason
 
     def _deltas(self, pieces: Iterable[Piece | Call]) -> list[dict[str, Any]]:
-        deltas = []
+        deltas: list[dict[str, Any]] = []
         for piece in pieces:
             if isinstance(piece, Call):
-                call = {"id": self._call_id(), "type": "function",
+                call: dict[str, Any] = {"id": self._call_id(), "type": "function",
                         "function": {"name": piece.name, "arguments": piece.arguments}}
                 deltas.append({"tool_calls": [{"index": len(self.calls), **call}]})
                 self.calls.append(call)

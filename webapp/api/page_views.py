@@ -30,7 +30,7 @@ def docs(request: SignedIn) -> HttpResponse:
 
 
 @login_required
-@csp_update({"img-src": ["data:"]})  # the icons in Swagger UI's own style sheet
+@csp_update({"img-src": ["data:"]})  # type: ignore[untyped-decorator]  # the icons in Swagger UI's own style sheet
 @require_safe
 def reference(request: SignedIn) -> HttpResponse:
     """Show every endpoint and field, with a way to try them."""

@@ -94,8 +94,8 @@ def prompt_list(given: str | list[str] | list[int] | list[list[int]], param: str
     if not given:
         raise bad_value(param, f"{param!r} is empty.")
     if isinstance(given[0], int):
-        return [given]  # type: ignore[list-item]
-    return list(given)  # type: ignore[arg-type]
+        return [given]
+    return list(given)
 
 
 def chat_prompt(*, body: Any, builder: PromptBuilder) -> list[int]:

@@ -8,7 +8,6 @@ from uuid import uuid4
 
 import redis
 
-from inference.artifacts.errors import ArtifactError
 from inference.protocol import PooledFrame, PooledReply
 from registry.errors import BlobMissing
 from registry.models import Deployment
@@ -48,7 +47,7 @@ def model_for_pooling(*, reference: str, caller: Caller) -> tuple[Named, Path]:
         return named, version_folder(named.version)
     except GenerationRefused as error:
         raise refused(error) from error
-    except (BlobMissing, ArtifactError) as error:
+    except BlobMissing as error:
         raise overloaded(f"{named.version} can't be used: {error}", retry_after=30) from error
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -77,7 +78,7 @@ class Run:
         except redis.RedisError:
             raise overloaded("The queue can't be reached right now.") from None
         for index, pk in enumerate(self.pks):
-            self._followers.append(self._hub.follow(pk, lambda part, index=index: self._take(index, part)))
+            self._followers.append(self._hub.follow(pk, partial(self._take, index)))
         origin = Origin(api_key=self._caller.key, endpoint=self._endpoint, request_id=request_id(),
                         reply_to=self._hub.channel, pks=self.pks)
         self._creating = asyncio.ensure_future(in_database(
@@ -101,8 +102,8 @@ class Run:
         Raises ApiError: a reply failed, or nothing began within PARLEY_QUEUE_SECONDS.
         """
         if self._first is not None:
-            found, self._first = self._first, None
-            return found
+            first, self._first = self._first, None
+            return first
         found = await self._get(KEEP_ALIVE_SECONDS)
         if found is not None:
             self._check(*found)

@@ -6,6 +6,7 @@ The processes that serve add to hashes in Redis, so any web process can answer a
 import logging
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import redis
 from prometheus_client import CollectorRegistry, generate_latest
@@ -105,7 +106,7 @@ class _Collector:
 
     def collect(self) -> Iterator[Metric]:
         names = _names()
-        saved = {pk: stream_client().hgetall(metrics_key(pk)) for pk in names}
+        saved: dict[int, Any] = {pk: stream_client().hgetall(metrics_key(pk)) for pk in names}
         yield from _counters(names, saved)
         yield from _histograms(names, saved)
         yield from _gauges(names)

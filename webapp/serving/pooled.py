@@ -86,7 +86,9 @@ def pooled_dispatch(job: PooledJob) -> str:
 def pooled_dispatch_again(job_id: str, *, version: int) -> bool:
     """Send a job's message again when no worker has it in hand; false when one has, or the job is over."""
     with bytes_client().pipeline(transaction=False) as pipe:
-        waiting, claimed = pipe.exists(job_key(job_id)).exists(claim_key(job_id)).execute()
+        pipe.exists(job_key(job_id))
+        pipe.exists(claim_key(job_id))
+        waiting, claimed = pipe.execute()
     if waiting and not claimed:
         _send(job_id, version)
     return bool(waiting and not claimed)
@@ -104,6 +106,7 @@ def pooled_take(job_id: str) -> PooledJob | None:
     """The job, for the worker that runs it; None when it is over or too old. Raises redis.RedisError."""
     body = bytes_client().get(job_key(job_id))
     pooled_claim(job_id)
+    assert not isinstance(body, str), "this client decodes nothing"
     return None if body is None else _job_decoder.decode(body)
 
 

@@ -5,6 +5,7 @@ import queue
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 
 import redis
 from django.db import Error as DatabaseFailure
@@ -51,7 +52,7 @@ def pooled_run(job_id: str, *, pool: Pool) -> None:
             logger.info("job %s could not be handed over: %s", job_id, error)
             continue
         open_count += 1
-        future.add_done_callback(lambda future, request=request: done.put((request, future)))
+        future.add_done_callback(partial(_note, done, request))
     lost = open_count < len(job.requests)
     while open_count:
         found = _take(done, job_id)
@@ -62,6 +63,10 @@ def pooled_run(job_id: str, *, pool: Pool) -> None:
         pooled_answer(job, [(request.frame.request_id, answer) for request, answer in told])
         answered += [request for request, answer in told if answer.reply is not None]
     _end(job_id, job, answered, lost=lost)
+
+
+def _note(done: "queue.SimpleQueue[Done]", request: PooledRequest, future: "Future[PooledReply]") -> None:
+    done.put((request, future))
 
 
 def _take(done: "queue.SimpleQueue[Done]", job_id: str) -> list[Done]:

@@ -70,7 +70,7 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
     limit = load.limit or version.context_length
     seed = sampling.get("seed")
     seed = secrets.randbelow(SEEDS) if seed is None else seed
-    rows = []
+    rows: list[Generation] = []
     for prompt_ids in prompts:
         if len(prompt_ids) >= limit:
             raise PromptTooLong(prompt_tokens=len(prompt_ids), limit=limit)
@@ -83,8 +83,8 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
                 counts_prompt=choice == 0, api_key=origin.api_key, endpoint=origin.endpoint,
                 request_id=origin.request_id, reply_to=origin.reply_to))
     with transaction.atomic():
-        if not load.wanted:
-            _have_it_loaded(version)
+        if adapter or not load.wanted:
+            _have_it_loaded(version, adapter)
         Generation.objects.bulk_create(rows)
         if not origin.reply_to:  # a page shows when it was asked for
             for row in rows:
@@ -102,9 +102,9 @@ def version_ensure_loading(*, version: Version) -> None:
         _have_it_loaded(version)
 
 
-def _have_it_loaded(version: Version) -> None:
+def _have_it_loaded(version: Version, adapter: Version | None = None) -> None:
     try:
-        deployment_pick(version=version)
+        deployment_pick(version=version, adapter=adapter)
     except LoadRefused as refusal:
         raise VersionUnavailable(version=str(version), reason=refusal.reason) from refusal
     transaction.on_commit(node_wake)

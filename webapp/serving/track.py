@@ -2,12 +2,13 @@
 
 import threading
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from inference.protocol import FinishReason, SequenceDelta
+from inference.protocol import FinishReason, SequenceDelta, TokenLogprobs
 from webapp.serving.events import Delta
 from webapp.serving.models import Generation, GenerationState, Phase
 from webapp.serving.reply_channel import ReplyEnd, ReplyPart, reply_end
@@ -58,7 +59,7 @@ class Track:
             raise OutOfOrder(f"token {delta.index} came after token {row.output_count}")
         if delta.token_ids and row.first_token_at is None:
             row.first_token_at = self.now()
-        scores = delta.logprobs or [None] * len(delta.token_ids)
+        scores: Sequence[TokenLogprobs | None] = delta.logprobs or [None] * len(delta.token_ids)
         for offset, (token_id, text, score) in enumerate(zip(delta.token_ids, delta.texts, scores, strict=True), 1):
             last = row.output_count + offset == delta.index
             reason = delta.finish_reason or "" if last else ""
