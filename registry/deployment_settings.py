@@ -7,7 +7,8 @@ from typing import Any
 from inference.spec import EngineConfig, SpecError
 from registry.models import Deployment
 
-ENGINE_SETTINGS = ("mode", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes", "kv_dtype")
+ENGINE_SETTINGS = ("device", "mode", "max_model_len", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes",
+                   "kv_dtype")
 POLICY_SETTINGS = ("idle_seconds", "load_at_start", "load_on_pick")
 SETTINGS = (*ENGINE_SETTINGS, *POLICY_SETTINGS)
 MOST = {"max_model_len": 2**31 - 1, "max_num_seqs": 4096, "max_num_batched_tokens": 2**20, "kv_cache_bytes": 2**50,

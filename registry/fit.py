@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.db.models.functions import Now
@@ -77,20 +78,33 @@ def deployment_plan(deployment: Deployment, device: Device) -> Plan:
                 kv_dtype=deployment.kv_dtype or None)
 
 
-def node_device(node: Node, *, memory_bytes: int | None = None) -> Device:
-    """Return a machine's first device for the planner, with its memory or the given part of it."""
-    kind = node.devices[0]["kind"] if node.devices else "cpu"
-    return Device(name=node.device or node.name, kind=kind, memory_bytes=max(1, memory_bytes or node.memory_bytes))
+def device_of(node: Node, wanted: str = "") -> dict[str, Any]:
+    """Return the device of a machine that a deployment would be loaded on: the first, or the first of a kind.
+
+    Raises SpecError when the machine has none of that kind.
+    """
+    for device in node.devices:
+        if wanted in ("", device["kind"]):
+            found: dict[str, Any] = device
+            return found
+    raise SpecError("device", f"{node.name} has no {wanted or 'device'}")
+
+
+def node_device(node: Node, wanted: str = "", *, memory_bytes: int | None = None) -> Device:
+    """Return a machine's device for the planner, with its memory or the given part of it. Raises SpecError."""
+    found = device_of(node, wanted)
+    return Device(name=found["name"], kind=found["kind"], memory_bytes=max(1, memory_bytes or found["memory_bytes"]))
 
 
 def deployment_fit(deployment: Deployment, node: Node, *, evictable: Sequence[Deployment] = ()) -> Fit:
     """Hold a deployment against what a machine has free now. Raises SpecError, ArtifactError."""
-    budget = node.free_bytes + sum(map(held_bytes, evictable))
-    found = deployment_plan(deployment, node_device(node, memory_bytes=budget))
+    free = int(device_of(node, deployment.device)["free_bytes"])
+    budget = free + sum(map(held_bytes, evictable))
+    found = deployment_plan(deployment, node_device(node, deployment.device, memory_bytes=budget))
     one_request = found.kv_bytes_per_request
     kv = deployment.kv_cache_bytes if deployment.kv_cache_bytes is not None else one_request
     needed = found.total_bytes - found.kv_bytes + kv
-    return Fit(plan=found, needed=needed, free=node.free_bytes, evictable=tuple(evictable))
+    return Fit(plan=found, needed=needed, free=free, evictable=tuple(evictable))
 
 
 def held_bytes(deployment: Deployment) -> int:

@@ -48,6 +48,8 @@ class Deployment(models.Model):
     version = models.ForeignKey(Version, on_delete=models.PROTECT, related_name="deployments")
     node = models.CharField(max_length=128, blank=True, help_text="A machine's name; empty takes any.")
     wanted = models.BooleanField(default=True)
+    device = models.CharField(max_length=8, blank=True, choices=[("cpu", "Processor"), ("cuda", "CUDA")],
+                              help_text="Empty takes the machine's accelerator where it has one.")
     mode = models.CharField(max_length=16, default="int8", help_text="Numeric recipe of the engine.")
     max_model_len = models.PositiveIntegerField(null=True, blank=True, help_text="Empty takes the model's own.")
     max_num_seqs = models.PositiveIntegerField(default=32, help_text="Most requests in one step.")

@@ -51,13 +51,18 @@ def deployment_load(*, version: Version, by: Viewer | None = None, node: str = "
     return deployment
 
 
-def deployment_pick(*, version: Version) -> None:
+def deployment_pick(*, version: Version, adapter: Version | None = None) -> None:
     """Have a version loaded because somebody uses it, as far as its policy allows; nothing happens when it is wished.
 
-    A version that was never deployed is loaded with the default settings. Raises LoadRefused, in words for the user.
+    A version that was never deployed is loaded with the default settings. adapter: what is to be loaded beside it: a
+    deployment that has it not is not changed by use. Raises LoadRefused, in words for the user.
     """
     _require_loadable(version)
     rows = list(Deployment.objects.filter(version=version))
+    if adapter is not None and rows:
+        rows = list(Deployment.objects.filter(version=version, adapters=adapter))
+        if not rows:
+            raise LoadRefused(f"It is not deployed with the adapter {adapter}; an administrator has to add it.")
     if any(row.wanted and row.state != DeploymentState.FAILED for row in rows):
         return
     if any(row.state == DeploymentState.UNLOADING for row in rows):
@@ -65,7 +70,8 @@ def deployment_pick(*, version: Version) -> None:
     allowed = [row for row in rows if row.load_on_pick and row.state != DeploymentState.FAILED]
     if rows and not allowed:
         raise LoadRefused("It is not loaded, and only an administrator may load it.")
-    deployment_load(version=version, node=allowed[0].node if allowed else "")
+    adapters = None if adapter is None or rows else [adapter]
+    deployment_load(version=version, node=allowed[0].node if allowed else "", adapters=adapters)
 
 
 def deployment_configure(*, deployment: Deployment, by: Viewer | None, settings: Mapping[str, Any],

@@ -35,9 +35,11 @@ class Exchange:
 def conversation_create(*, owner: User, version: "Version | None" = None, alias: str = "") -> Conversation:
     """Start a conversation, with the version that is loaded (else the first one) where none is named.
 
-    alias: of the version's model; the replies follow it from version to version.
+    alias: of the version's model; the replies follow it from version to version. Replies are drawn as the version's own
+    generation configuration says, where it says so.
     """
-    return Conversation.objects.create(owner=owner, version=version or default_version(owner=owner), alias=alias)
+    version = version or default_version(owner=owner)
+    return Conversation.objects.create(owner=owner, version=version, alias=alias, **(version.sampling if version else {}))
 
 
 def default_version(*, owner: User) -> "Version | None":

@@ -15,7 +15,7 @@ MIB = 1024**2
 
 def devices() -> list[dict[str, Any]]:
     """Return the devices as registry.models.Node.devices has them; the first is the one that models are loaded on."""
-    return [_processor(), *_accelerators()]
+    return [*_accelerators(), _processor()]
 
 
 def _processor() -> dict[str, Any]:

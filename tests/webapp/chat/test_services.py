@@ -196,3 +196,11 @@ def test_the_doors_open_to_the_owner_only(conversation: Conversation, exchange: 
         with pytest.raises(Generation.DoesNotExist):
             generation_for(viewer=viewer, pk=generation_pk)
         assert generations_for(viewer=viewer, pks=[generation_pk]) == []
+
+
+def test_a_new_conversation_draws_as_the_models_own_configuration_says(ada: User, demo_version: Version) -> None:
+    assert demo_version.sampling == {}  # its metadata say nothing of sampling
+    assert conversation_create(owner=ada, version=demo_version).temperature == 0
+    demo_version.sampling = {"temperature": 0.6, "top_p": 0.9, "top_k": 20}
+    chat = conversation_create(owner=ada, version=demo_version)
+    assert (chat.temperature, chat.top_p, chat.top_k) == (0.6, 0.9, 20)

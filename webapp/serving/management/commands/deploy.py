@@ -5,7 +5,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from inference.spec import MODES, SpecError
+from inference.spec import DEVICES, MODES, SpecError
 from registry.errors import LoadRefused
 from registry.models import Version
 from registry.selectors import version_by_name
@@ -23,6 +23,7 @@ class Command(BaseCommand):
         parser.add_argument("name", help="model, model:version or model@alias")
         parser.add_argument("--node", default="", help="the machine to load it on; any by default")
         parser.add_argument("--mode", choices=MODES, help="numeric recipe")
+        parser.add_argument("--device", choices=DEVICES, help="kind of device; by default an accelerator if there is one")
         parser.add_argument("--kv-dtype", help="type of the KV cache, where the engine has a choice")
         for name in NUMBERS:
             parser.add_argument(f"--{name.replace('_', '-')}", type=int)
@@ -33,7 +34,7 @@ class Command(BaseCommand):
         parser.add_argument("--seconds", type=float, default=600, help="how long to wait at most")
 
     def handle(self, *args: Any, name: str, node: str, wait: bool, seconds: float, **options: Any) -> None:
-        names = (*NUMBERS, "mode", "kv_dtype", "load_at_start", "load_on_pick")
+        names = (*NUMBERS, "device", "mode", "kv_dtype", "load_at_start", "load_on_pick")
         settings = {field: options[field] for field in names if options[field] is not None}
         try:
             version = version_by_name(name)
