@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from webapp.serving.tokens import Piece, TokenizerUnavailable, version_pieces, version_token_count
+from registry.tokens import Piece, TokenizerUnavailable, version_pieces, version_token_count
 
 if TYPE_CHECKING:
     from registry.models import Version

@@ -8,8 +8,8 @@ from tokenizers import Tokenizer
 
 from registry.models import Version
 from registry.selectors import version_folder
+from registry.tokens import version_pieces
 from webapp.catalog.tokenizing import CHINESE, ENGLISH
-from webapp.serving.tokens import version_pieces
 
 pytestmark = pytest.mark.django_db
 TEXTS = ["", "Hello", "Hello  world,\n\tdef f(x): return 1234567", "你好 👩‍💻 <|im_end|> café ü", "\u0000 x", CHINESE]
