@@ -40,6 +40,7 @@ class ReplyReader:
         self._calls = _call_reader(form) if form is not None and tools else None
         self._held = ""
         self._space = ""
+        self._trims = thinks  # line ends at the beginning of a thought, and of the answer after it, are notation
 
     def feed(self, text: str) -> list[Piece | Call]:
         """Take more text; return what is certain now."""
@@ -50,15 +51,22 @@ class ReplyReader:
         if self._state == "thought":
             parts += self._think()
         if self._state == "answer" and self._held:
-            text, self._held = self._held, ""
-            parts += self._answer(text)
+            text, self._held = self._trimmed(), ""
+            parts += self._answer(text) if text else []
         return parts
+
+    def _trimmed(self) -> str:
+        """What is held, without the line ends at its beginning while there was nothing else."""
+        text = self._held.lstrip("\n") if self._trims else self._held
+        self._trims = self._trims and not text
+        return text
 
     def finish(self) -> list[Piece | Call]:
         """The reply is over: return what was held back."""
         parts: list[Piece | Call] = []
-        if self._state == "thought" and self._held:
-            return [Piece("reasoning", self._held)]
+        if self._state == "thought":
+            rest = self._held.rstrip("\n")
+            return [Piece("reasoning", rest)] if rest else []
         if self._held:
             text, self._held = self._held, ""
             parts += self._answer(text)
@@ -70,18 +78,19 @@ class ReplyReader:
         """Decide whether the reply begins with a thought."""
         begun = self._held.lstrip()
         if begun.startswith(THOUGHT_BEGINS):
-            self._held, self._state = begun[len(THOUGHT_BEGINS):].lstrip("\n"), "thought"
+            self._held, self._state = begun[len(THOUGHT_BEGINS):], "thought"
         elif not THOUGHT_BEGINS.startswith(begun):
-            self._state = "answer"
+            self._state, self._trims = "answer", False
 
     def _think(self) -> list[Piece | Call]:
+        self._held = self._trimmed()
         thought, end, rest = self._held.partition(THOUGHT_ENDS)
         if end:
-            self._held, self._state = rest.lstrip("\n"), "answer"
+            self._held, self._state, self._trims = rest, "answer", True
             thought = thought.rstrip("\n")
         else:
-            keep = _overlap(thought, THOUGHT_ENDS) or len(thought) - len(thought.rstrip("\n"))
-            thought, self._held = thought[:len(thought) - keep], thought[len(thought) - keep:]
+            sure = thought[:len(thought) - _overlap(thought, THOUGHT_ENDS)].rstrip("\n")
+            thought, self._held = sure, thought[len(sure):]
         return [Piece("reasoning", thought)] if thought else []
 
     def _answer(self, text: str) -> list[Piece | Call]:
