@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Self
+from typing import Self, cast
 from uuid import uuid4
 
 import msgspec
@@ -24,9 +24,11 @@ from inference.pooled_calls import PooledCalls
 from inference.protocol import (
     HEADER,
     MAX_FRAME_BYTES,
+    AdapterChanged,
     Cancel,
     ClientFrame,
     EngineFrame,
+    LoadAdapter,
     LoadFailed,
     Loading,
     PooledFrame,
@@ -36,6 +38,7 @@ from inference.protocol import (
     Stats,
     StatsRequest,
     Submit,
+    UnloadAdapter,
     decode_engine_frame,
     encode,
 )
@@ -54,6 +57,10 @@ class EngineLoadError(Exception):
 
 class EngineDiedError(EngineLoadError):
     """The engine ended while loading without saying why: it may have been killed, and may load when tried again."""
+
+
+class AdapterRefusedError(Exception):
+    """A LoRA adapter could not be loaded or unloaded; the message is the reason in words."""
 
 
 class EngineLostError(ConnectionError):
@@ -81,8 +88,8 @@ class EngineProcess:
         self._ready: Ready | None = None
         self._lost: str | None = None
         self._load_failed = False
-        self._stats: dict[int, Stats | None] = {}
-        self._stats_keys = 0
+        self._answers: dict[int, Stats | AdapterChanged | None] = {}
+        self._answer_keys = 0
         self._pooled = PooledCalls()
         self._stopping = False
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
@@ -155,23 +162,44 @@ class EngineProcess:
 
         Raises EngineLostError, or TimeoutError after `timeout` seconds.
         """
+        return cast(Stats, self._ask(lambda key: StatsRequest(key, experts), timeout))
+
+    def load_adapter(self, name: str, folder: Path, timeout: float = 120.0) -> str:
+        """Load a LoRA adapter under a name that requests may give; return the hash of its content, in hex.
+
+        Raises AdapterRefusedError with the reason, EngineLostError, or TimeoutError after `timeout` seconds.
+        """
+        return self._change_adapter(lambda key: LoadAdapter(key, name, str(folder)), timeout)
+
+    def unload_adapter(self, name: str, timeout: float = 10.0) -> None:
+        """Let no new request name an adapter. Raises as `load_adapter` does."""
+        self._change_adapter(lambda key: UnloadAdapter(key, name), timeout)
+
+    def _change_adapter(self, make: Callable[[int], ClientFrame], timeout: float) -> str:
+        changed = cast(AdapterChanged, self._ask(make, timeout))
+        if changed.error:
+            raise AdapterRefusedError(changed.error)
+        return changed.digest
+
+    def _ask(self, make: Callable[[int], ClientFrame], timeout: float) -> Stats | AdapterChanged:
+        """Send the frame made with a key of its own, and return the answer that has the key."""
         with self._changed:
-            self._stats_keys += 1
-            key = self._stats_keys
-            self._stats[key] = None
+            self._answer_keys += 1
+            key = self._answer_keys
+            self._answers[key] = None
         try:
-            self._send(StatsRequest(key, experts))
+            self._send(make(key))
             with self._changed:
-                self._changed.wait_for(lambda: self._stats[key] or self._lost is not None, timeout)
-                stats = self._stats[key]
+                self._changed.wait_for(lambda: self._answers[key] or self._lost is not None, timeout)
+                answer = self._answers[key]
         finally:
             with self._changed:
-                del self._stats[key]
-        if stats is not None:
-            return stats
+                del self._answers[key]
+        if answer is not None:
+            return answer
         if self._lost is not None:
             raise EngineLostError(self._lost)
-        raise TimeoutError(f"the engine gave no counts within {timeout:g} s")
+        raise TimeoutError(f"the engine gave no answer within {timeout:g} s")
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the process: ask it, close its pipe, and kill it if it is still there after `timeout` seconds."""
@@ -236,14 +264,14 @@ class EngineProcess:
             self._on_lost(reason)
 
     def _receive(self, frame: EngineFrame) -> None:
-        if isinstance(frame, Loading | Ready | Stats):
+        if isinstance(frame, Loading | Ready | Stats | AdapterChanged):
             with self._changed:
                 if isinstance(frame, Loading):
                     self._loading.append(frame)
                 elif isinstance(frame, Ready):
                     self._ready = frame
-                elif frame.request_key in self._stats:
-                    self._stats[frame.request_key] = frame
+                elif frame.request_key in self._answers:
+                    self._answers[frame.request_key] = frame
                 self._changed.notify_all()
             return
         if self._pooled.settle(frame):

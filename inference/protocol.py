@@ -1,10 +1,10 @@
 """The frames between an engine process and its client: msgpack over a Unix socket, each behind a 4-byte length.
 
 Frame on the wire: uint32 big-endian length, then one msgpack-encoded tagged struct. A frame over MAX_FRAME_BYTES
-ends the connection. Client to engine: Submit, Embed, Score, Cancel, StatsRequest, Shutdown. Engine to client: Loading,
-then Ready or LoadFailed; after Ready one StepOutput a step, Rejected and Stats as answers. An engine that embeds or
-scores (Ready.kind) takes Embed and Score instead of Submit and answers each with one Embedded, Scored, PoolingFailed
-or Rejected.
+ends the connection. Client to engine: Submit, Embed, Score, Cancel, LoadAdapter, UnloadAdapter, StatsRequest, Shutdown.
+Engine to client: Loading, then Ready or LoadFailed; after Ready one StepOutput a step; Rejected, AdapterChanged and
+Stats as answers. An engine that embeds or scores (Ready.kind) takes Embed and Score instead of Submit and answers each
+with one Embedded, Scored, PoolingFailed or Rejected.
 
 Indexes count output tokens from 1: the n-th output token of a request has index n. A resumed request (Submit with
 output_ids of length k) goes on with index k + 1.
@@ -35,6 +35,7 @@ class Submit(msgspec.Struct, tag="submit", frozen=True, kw_only=True):
     params: SamplingParams
     output_ids: list[int] = []
     priority: int = 0  # lower runs first; 0 interactive, 1 background
+    adapter: str = ""  # the name of a loaded LoRA adapter; empty is the model alone
 
 
 class Embed(msgspec.Struct, tag="embed", frozen=True, kw_only=True):
@@ -79,6 +80,21 @@ class Cancel(msgspec.Struct, tag="cancel", frozen=True):
     request_id: str
 
 
+class LoadAdapter(msgspec.Struct, tag="load_adapter", frozen=True):
+    """Load a LoRA adapter from a folder under a name, in place of what had that name; answered by AdapterChanged."""
+
+    request_key: int
+    name: str
+    path: str
+
+
+class UnloadAdapter(msgspec.Struct, tag="unload_adapter", frozen=True):
+    """Let no new request name an adapter; those that use it go on. Answered by AdapterChanged."""
+
+    request_key: int
+    name: str
+
+
 class StatsRequest(msgspec.Struct, tag="stats_request", frozen=True):
     """Ask for Stats. experts: with the load of each expert, thousands of numbers for a large model."""
 
@@ -120,6 +136,15 @@ class Ready(msgspec.Struct, tag="ready", frozen=True, kw_only=True):
     kv_cache_bytes: int
     load_seconds: float
     pid: int
+
+
+class AdapterChanged(msgspec.Struct, tag="adapter_changed", frozen=True, kw_only=True):
+    """An adapter was loaded or unloaded. digest: of its content, in hex. error: why it wasn't; then nothing changed."""
+
+    request_key: int
+    name: str
+    digest: str = ""
+    error: str = ""
 
 
 class LoadFailed(msgspec.Struct, tag="load_failed", frozen=True):
@@ -266,8 +291,9 @@ class Stats(msgspec.Struct, tag="stats", frozen=True, kw_only=True):
 
 PooledFrame = Embed | Score
 PooledReply = Embedded | Scored
-ClientFrame = Submit | Embed | Score | Cancel | StatsRequest | Shutdown
-EngineFrame = Loading | Ready | LoadFailed | Rejected | StepOutput | Embedded | Scored | PoolingFailed | Stats
+ClientFrame = Submit | Embed | Score | Cancel | LoadAdapter | UnloadAdapter | StatsRequest | Shutdown
+EngineFrame = (Loading | Ready | LoadFailed | Rejected | StepOutput | Embedded | Scored | PoolingFailed | AdapterChanged
+               | Stats)
 
 _encoder = msgspec.msgpack.Encoder()
 _client_decoder = msgspec.msgpack.Decoder(ClientFrame)

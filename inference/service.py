@@ -3,13 +3,17 @@
 import queue
 from abc import ABC, abstractmethod
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inference.artifacts.errors import ArtifactError
 from inference.connections import Arrival, FrameServer
 from inference.protocol import (
+    AdapterChanged,
     Cancel,
     ClientFrame,
     Embed,
+    LoadAdapter,
     PooledFrame,
     Rejected,
     Score,
@@ -19,6 +23,7 @@ from inference.protocol import (
     StatsRequest,
     StepOutput,
     Submit,
+    UnloadAdapter,
 )
 from inference.spec import SpecError
 
@@ -63,6 +68,10 @@ class Service(ABC):
     def _stats(self, asked: StatsRequest) -> Stats:
         """Return the engine's counts."""
 
+    def _change_adapter(self, asked: LoadAdapter | UnloadAdapter) -> AdapterChanged:
+        """Load or unload a LoRA adapter."""
+        return AdapterChanged(request_key=asked.request_key, name=asked.name, error="this model takes no adapters")
+
     def _idle(self) -> None:  # noqa: B027 - most kinds have nothing to check
         """Called once when there has been nothing to do for a while."""
 
@@ -92,6 +101,8 @@ class Service(ABC):
             case Cancel(request_id=request_id):
                 if self._owners.get(request_id) == connection:
                     self._cancel(request_id)
+            case LoadAdapter() | UnloadAdapter():
+                self._frames.send(connection, self._change_adapter(frame))
             case StatsRequest():
                 self._frames.send(connection, self._stats(frame))
             case None:  # the client is gone: nobody wants its replies
@@ -128,6 +139,17 @@ class ChatService(Service):
 
     def _stats(self, asked: StatsRequest) -> Stats:
         return self._engine.stats(asked.request_key, experts=asked.experts)
+
+    def _change_adapter(self, asked: LoadAdapter | UnloadAdapter) -> AdapterChanged:
+        digest = ""
+        try:
+            if isinstance(asked, LoadAdapter):
+                digest = self._engine.adapters.load(asked.name, Path(asked.path)).hex()
+            else:
+                self._engine.adapters.unload(asked.name)
+        except (ArtifactError, SpecError) as error:
+            return AdapterChanged(request_key=asked.request_key, name=asked.name, error=str(error))
+        return AdapterChanged(request_key=asked.request_key, name=asked.name, digest=digest)
 
     def _idle(self) -> None:
         self._engine.scheduler.check_integrity()

@@ -171,7 +171,9 @@ class EngineConfig:
     block_size: tokens in one KV block. kv_cache_bytes: None sizes the pool from the limits above, within free memory.
     threads: CPU threads; 0 takes every core. device: cuda runs in bfloat16, or in float32 if that is the mode.
     max_adapters: most LoRA adapters that are loaded beside the model at a time; 0 takes none. speculation: guess
-    further tokens and verify several in a step where that pays; replies are the same with and without. Raises SpecError.
+    further tokens and verify several in a step where that pays; replies are the same with and without.
+
+    Raises SpecError.
     """
 
     model: str

@@ -99,3 +99,8 @@ def rows_by_adapter(adapters: tuple[int, ...], sequence_of: Tensor) -> tuple[tup
     """Return each adapter of a step (a number for each sequence, 0 for none) with the rows that it is for."""
     numbers = torch.tensor(adapters, device=sequence_of.device)[sequence_of]
     return tuple((number, (numbers == number).nonzero()[:, 0]) for number in sorted(set(adapters) - {0}))
+
+
+def among(adapters: tuple[tuple[int, Tensor], ...], chosen: Tensor) -> tuple[tuple[int, Tensor], ...]:
+    """Return the adapters' rows counted among chosen rows only, [chosen], in their order."""
+    return tuple((number, torch.isin(chosen, rows).nonzero()[:, 0]) for number, rows in adapters)

@@ -29,14 +29,15 @@ def load_model(folder: Path) -> Any:
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
             str(folder), dtype=torch.float32, trust_remote_code=False, local_files_only=True, use_safetensors=True,
-            output_loading_info=True,
+            output_loading_info=True, ignore_mismatched_sizes=True,  # they are refused below, by name
         )  # fmt: skip
     except (OSError, ValueError, RuntimeError, KeyError, TypeError) as error:
         raise ArtifactError("config.json", f"transformers can't load this model: {str(error)[:300]}") from None
-    for kind, words in (("missing_keys", "is missing"), ("unexpected_keys", "is not one of this architecture"),
-                        ("mismatched_keys", "has another shape than the configuration says")):
+    for kind, words in (("missing_keys", "is missing"), ("unexpected_keys", "is not one of this architecture")):
         for key in sorted(map(str, info[kind])):
             raise ArtifactError("weights", f"tensor {key[:200]!r} {words}")
+    for name, stored, expected in info["mismatched_keys"]:
+        raise ArtifactError("weights", f"tensor {name[:200]!r} has the shape {list(stored)}, expected {list(expected)}")
     return model.eval()
 
 

@@ -1,12 +1,14 @@
 """One decoder in torch for every family: embedding, layers as the spec says, final norm and head."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from inference.decoder_spec import DecoderSpec
 from inference.layers.attention import Attention
+from inference.layers.lora import among
 from inference.layers.mlp import Mlp
 from inference.layers.norm import Norm
 from inference.layers.step import AttentionModule, LayerCache, MlpModule, StepTensors
@@ -72,6 +74,8 @@ class TorchDecoder:
             x = x * torch.tensor(self.spec.embedding_multiplier, dtype=x.dtype)  # rounded as the weights are
         for layer, cache in zip(self.layers, caches, strict=True):
             x = layer(x, step, cache)
+        if step.adapters:
+            step = replace(step, adapters=among(step.adapters, logit_rows))
         logits = self._head(self._final_norm(x[logit_rows]), step).float()
         if self.spec.logit_multiplier != 1:
             logits = logits * self.spec.logit_multiplier

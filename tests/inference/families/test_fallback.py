@@ -86,7 +86,9 @@ def test_missing_extra_and_misshapen_tensors_are_refused_by_name(tmp_path: Path)
     assert refusal({name: value for name, value in weights.items() if name != key}).endswith(f"'{key}' is missing")
     assert "'transformer.extra' is not one of this architecture" in refusal(weights | {"transformer.extra":
                                                                                        weights[key] + 0})
-    assert key in refusal(weights | {key: weights[key][:, :-1].contiguous()})
+    rows, columns = weights[key].shape
+    assert refusal(weights | {key: weights[key][:, :-1].contiguous()}).endswith(
+        f"'{key}' has the shape [{rows}, {columns - 1}], expected [{rows}, {columns}]")
 
 
 def test_a_model_whose_state_lies_in_its_modules_is_refused(tmp_path: Path) -> None:
