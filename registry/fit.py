@@ -1,9 +1,11 @@
 """Whether a deployment fits a machine: the plan's arithmetic against what is free and what idle models could free."""
 
+import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -12,7 +14,7 @@ from django.template.defaultfilters import filesizeformat
 
 from inference.artifacts.errors import ArtifactError
 from inference.artifacts.jsonfile import read_object
-from inference.planner import Device, Plan, plan, plan_cpu_engine, read_model
+from inference.planner import Device, ModelOnDisk, Plan, plan, plan_cpu_engine, read_model
 from inference.spec import EngineConfig, SpecError
 from registry.blobs import blob_path
 from registry.deployment_settings import engine_arguments
@@ -67,7 +69,8 @@ def deployment_plan(deployment: Deployment, device: Device) -> Plan:
     Raises SpecError, ArtifactError; BlobMissing when the content isn't on this machine.
     """
     version = deployment.version
-    model = read_model(version_folder(version))
+    folder = version_folder(version)
+    model = _read(folder, folder.stat().st_mtime_ns)
     context = deployment.max_model_len or version.context_length or None
     if device.kind == "cpu":
         config = EngineConfig(model="any", **engine_arguments(deployment))
@@ -76,6 +79,12 @@ def deployment_plan(deployment: Deployment, device: Device) -> Plan:
     concurrency = deployment.max_num_seqs if version.model.kind == Kind.CHAT else 1
     return plan(model.config, device=device, context=context, concurrency=concurrency, stored=model.stored,
                 kv_dtype=deployment.kv_dtype or None)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(folder: Path, made: int) -> ModelOnDisk:
+    """Read the headers of a version's files once: they don't change, but a folder may be made anew (`made`)."""
+    return read_model(folder)
 
 
 def device_of(node: Node, wanted: str = "") -> dict[str, Any]:
