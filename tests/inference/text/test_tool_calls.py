@@ -36,7 +36,8 @@ REPLIES: list[tuple[str, ToolFormat, str, list[Piece | Call]]] = [
      [Piece("content", "Let me look."), PARIS, ROME]),
     ("hermes, arguments first", HERMES,
      '<tool_call>{"arguments": {"city": "Paris"}, "name": "get_weather"}</tool_call>', [PARIS]),
-    ("hermes, only text", HERMES, "I <b>can't</b> do <tool things.", [Piece("content", "I <b>can't</b> do <tool things.")]),
+    ("hermes, only text", HERMES, "I <b>can't</b> do <tool things.",
+     [Piece("content", "I <b>can't</b> do <tool things.")]),
     ("hermes, no JSON", HERMES, "<tool_call>\nnonsense\n</tool_call>",
      [Piece("content", "<tool_call>\nnonsense\n</tool_call>")]),
     ("hermes, cut off", HERMES, '<tool_call>\n{"name": "get_wea', [Piece("content", '<tool_call>\n{"name": "get_wea')]),
@@ -60,7 +61,8 @@ REPLIES: list[tuple[str, ToolFormat, str, list[Piece | Call]]] = [
 ]
 
 
-def read(form: ToolFormat | None, pieces: list[str], *, tools: bool = True, thinking: bool = False) -> list[Piece | Call]:
+def read(form: ToolFormat | None, pieces: list[str], *, tools: bool = True,
+         thinking: bool = False) -> list[Piece | Call]:
     """Feed the pieces and join what comes out of the same kind."""
     reader = ReplyReader(form, tools=tools, thinking=thinking)
     found: list[Piece | Call] = []
@@ -117,7 +119,8 @@ def test_a_template_without_tools_gets_hermes_notation() -> None:
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],
           "additionalProperties": False}
-WISH = {"tools": [("get_weather", SCHEMA), ("now", {"type": "object", "properties": {}, "additionalProperties": False})]}
+NOTHING = {"type": "object", "properties": {}, "additionalProperties": False}
+WISH = {"tools": [("get_weather", SCHEMA), ("now", NOTHING)]}
 
 
 class Grammar:
