@@ -32,9 +32,9 @@ class EncoderSpec:
     token_types: rows of the segment table, 0 without one. pre_norm: norms before each block and one at the end, with
     none before the first attention; otherwise a norm after each block. gated: the MLP is down(act(gate) * up).
     rope_theta, local_rope_theta: rotary bases of global and local layers, None without rotary positions.
-    local_window: in local layers a token sees so many to each side; global_every: layers 0, n, 2n … are global; 0: all.
+    local_window: a local layer's tokens see so many to each side; global_every: layers 0, n, 2n … are global, 0: all.
     relative_buckets: buckets of a bias on the scores by distance (T5's scheme, as MPNet has it), 0 without.
-    labels: outputs of the classifier, 0 without one; head_pooling: which hidden state it reads. Raises EncoderSpecError.
+    labels: outputs of the classifier, 0 without one; head_pooling: what it reads. Raises EncoderSpecError.
     """
 
     family: str

@@ -1,5 +1,7 @@
 """Puts an engine that embeds or scores together from a model on disk: encoder, pooling, heads and loop."""
 
+import logging
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,12 +16,14 @@ from inference.encoders.spec import EncoderSpec
 from inference.encoders.weights import EncoderWeights, read_encoder
 from inference.engine.pooling_loop import PoolingLoop
 from inference.engine.pooling_model import PoolingModel
-from inference.models.encoder_batch import TokenEncoder
+from inference.models.encoder_batch import TokenEncoder, text_batch
 from inference.pooling.scores import ClassifierHead
 from inference.pooling.vectors import DensePooler, read_dense
 from inference.protocol import LoadPhase
 from inference.spec import EngineConfig, EngineKind, Mode, SpecError
 from inference.text.tokenizer import TextTokenizer
+
+logger = logging.getLogger(__name__)
 
 OnProgress = Callable[[LoadPhase, int, int], None]
 
@@ -82,9 +86,19 @@ def _encoder_model(config: EngineConfig, kind: EngineKind, source: ModelSource, 
 
 def make_encoder(spec: EncoderSpec, weights: EncoderWeights, *, mode: Mode, threads: int, on_progress: OnProgress
                  ) -> tuple[TokenEncoder, Mode]:
-    """Return the fastest encoder for this shape, and the mode that it runs in."""
-    from inference.models.encoder_torch import TorchEncoder
+    """Return the fastest encoder for this shape, and the mode that it runs in: others than BERT's have float32 alone."""
+    from inference.models.encoder_compiled import CompiledEncoder, can_compile  # numba
 
+    if can_compile(spec):
+        on_progress("warming", 0, 1)
+        compiled = CompiledEncoder(spec, weights, mode=mode, threads=threads or len(os.sched_getaffinity(0)))
+        compiled.encode(text_batch([[0, 0]]))  # compiles, or reads machine code from the disk
+        on_progress("warming", 1, 1)
+        return compiled, mode
+    from inference.models.encoder_torch import TorchEncoder  # torch: only for models that need it
+
+    if mode != "float32":
+        logger.info("%s encoders have no %s mode: their weights are used in float32", spec.family, mode)
     return TorchEncoder(spec, weights), "float32"
 
 

@@ -49,7 +49,7 @@ _Unit = tuple[PooledRequest, int]
 
 
 class PoolingLoop:
-    """Takes Embed and Score frames and answers them, a batch a step. max_batch_tokens: tokens of a step, or one text."""
+    """Takes Embed and Score frames and answers them, a batch a step of at most max_batch_tokens (or of one text)."""
 
     def __init__(self, model: PoolingModel, *, max_batch_tokens: int) -> None:
         self.model = model

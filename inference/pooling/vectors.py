@@ -1,6 +1,6 @@
 """Makes vectors of hidden states: pooled dense ones, lexical weights, and one vector a token.
 
-All in float32 numpy over the flat tokens of a batch, text by text, so that a text's vectors do not depend on the others.
+All in float32 numpy, text by text, so that a text's vectors do not depend on the others of its batch.
 """
 
 import math
