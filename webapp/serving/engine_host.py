@@ -16,6 +16,8 @@ from django.db import connections
 from inference.client import EngineDiedError, EngineLostError, EngineProcess
 from inference.protocol import EngineFrame, Loading, Ready, Rejected, StepOutput, Submit
 from inference.spec import EngineConfig, SamplingParams
+from registry.models import Version
+from registry.selectors import version_folder
 from webapp.serving.claims import generation_claim, generation_release
 from webapp.serving.dispatch import STOP_POOLED, generation_dispatch, stop_channel
 from webapp.serving.models import Generation, GenerationState
@@ -65,6 +67,10 @@ class EngineHost:
         threading.Thread(target=self._hear_stops, name="stops", daemon=True).start()
         return ready
 
+    def load_adapter(self, adapter: Version) -> None:
+        """Load an adapter beside the model, under its name. Raises inference.client.AdapterRefusedError."""
+        self._engine.load_adapter(str(adapter), version_folder(adapter))
+
     def run(self, pk: str) -> None:
         """Claim a generation and see it through; returns at once when there is nothing to do for it."""
         row = Generation.objects.filter(pk=pk, state=GenerationState.QUEUED).values_list("attempt").first()
@@ -94,7 +100,8 @@ class EngineHost:
             if row.stop_requested:
                 self._pump.put(StopAsked(track.pk))
             self._engine.submit(Submit(request_id=track.request_id, prompt_ids=row.prompt_ids,
-                                       params=msgspec.convert(row.params, SamplingParams), output_ids=row.output_ids))
+                                       params=msgspec.convert(row.params, SamplingParams), output_ids=row.output_ids,
+                                       adapter=str(row.adapter) if row.adapter_id else ""))
         except EngineLostError:
             logger.info("the engine went away before it took generation %s", track.pk)  # the pump will release it
         except msgspec.ValidationError as error:

@@ -15,7 +15,7 @@ from celery.signals import worker_shutting_down
 from celery.utils.nodenames import gethostname, nodename
 from django.conf import settings
 
-from inference.client import EngineDiedError, EngineLoadError
+from inference.client import AdapterRefusedError, EngineDiedError, EngineLoadError
 from inference.protocol import Loading, Ready
 from inference.spec import EngineConfig, SpecError
 from registry.deployment_settings import engine_arguments
@@ -30,6 +30,7 @@ from registry.services.holding import (
     deployment_report_use,
 )
 from webapp.config.celery import app
+from webapp.serving.devices import devices
 from webapp.serving.dispatch import model_queue
 from webapp.serving.engine_host import EngineHost
 
@@ -62,13 +63,17 @@ def model_worker_run(*, deployment_pk: int, holder: str) -> int:
     deployment_report_loading(pk=deployment.pk, holder=holder)
     reporter = _LoadReporter(deployment.pk, holder)
     try:
-        blobs_fetch(deployment.version, on_progress=partial(reporter.report, "fetching"))
+        adapters = list(deployment.adapters.select_related("model"))
+        for version in (deployment.version, *adapters):
+            blobs_fetch(version, on_progress=partial(reporter.report, "fetching"))
         _host = _start_engine(deployment)
         ready = _host.wait_ready(timeout=LOAD_SECONDS, on_loading=reporter)
+        for adapter in adapters:
+            _host.load_adapter(adapter)
     except EngineDiedError as error:
         logger.error("%s: %s", deployment.version, error)
         return EXIT_DIED_LOADING
-    except (EngineLoadError, SpecError, BlobMissing, OSError) as error:
+    except (EngineLoadError, AdapterRefusedError, SpecError, BlobMissing, OSError) as error:
         logger.error("%s can't be loaded: %s", deployment.version, error)
         deployment_report_failed(pk=deployment.pk, holder=holder, reason=str(error))
         return EXIT_LOAD_FAILED
@@ -83,7 +88,8 @@ def engine_config(deployment: Deployment) -> EngineConfig:
     """What the deployment asks of its engine. Raises SpecError."""
     return EngineConfig(model=str(version_folder(deployment.version)), threads=settings.PARLEY_ENGINE_THREADS,
                         kind=deployment.version.model.kind,  # type: ignore[arg-type]  # adapters are refused earlier
-                        **engine_arguments(deployment))
+                        max_adapters=deployment.adapters.count(),
+                        **{"device": devices()[0]["kind"]} | engine_arguments(deployment))
 
 
 def _start_engine(deployment: Deployment) -> EngineHost:
