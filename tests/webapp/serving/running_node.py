@@ -74,6 +74,12 @@ class RunningNode:
             self._process.wait()
             self.start()
 
+    def kill_alone(self) -> None:
+        """SIGKILL the node worker, which holds no model, and start another, as `up` does."""
+        self._process.kill()
+        self._process.wait()
+        self.start()
+
     def stop(self) -> None:
         self._process.terminate()
         try:
