@@ -1,7 +1,8 @@
 """Measures what a numeric mode costs in quality: `python -m inference.evaluate MODEL` compares it with another mode.
 
-Both modes read the same file and the same fixed text (data/evaluation), each part in a context of its own, and their
-next-token distributions are compared at every token. Every token's logits come from the engine's own forward pass.
+Or what quantising a model cost: --reference names the model that MODEL was made from. Both read the same fixed text
+(data/evaluation), each part in a context of its own, and their next-token distributions are compared at every token.
+Every token's logits come from the engine's own forward pass.
 """
 
 import argparse
@@ -15,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.artifacts.errors import ArtifactError
-from inference.engine.batch import Float32, StepBatch
-from inference.engine.runner import CpuRunner, load_runner
+from inference.engine.batch import Float32, ModelRunner, StepBatch
+from inference.engine.runner import load_runner
 from inference.spec import MODES, EngineConfig, Mode, SpecError
 from inference.text.tokenizer import TextTokenizer
 
@@ -39,7 +40,7 @@ def log_softmax(logits: Float32) -> Float64:
     return wide
 
 
-def teacher_forced(runner: CpuRunner, token_ids: list[int], *, chunk: int = CHUNK) -> Iterator[Float32]:
+def teacher_forced(runner: ModelRunner, token_ids: list[int], *, chunk: int = CHUNK) -> Iterator[Float32]:
     """Yield the logits of each chunk of a sequence, [chunk, vocabulary], valid until the next is asked for.
 
     Uses the first blocks of the runner's pool; nothing else may be running on it.
@@ -96,7 +97,7 @@ class Comparison:
         }
 
 
-def compare(reference: CpuRunner, other: CpuRunner, token_ids: list[int]) -> Comparison:
+def compare(reference: ModelRunner, other: ModelRunner, token_ids: list[int]) -> Comparison:
     """Compare two runners at every token of a text."""
     comparison = Comparison()
     start = 0
@@ -106,20 +107,27 @@ def compare(reference: CpuRunner, other: CpuRunner, token_ids: list[int]) -> Com
     return comparison
 
 
-def evaluate(model: str, *, mode: Mode, against: Mode, threads: int = 0) -> dict[str, dict[str, float]]:
-    """Return the figures of the whole text and of each part. Raises ArtifactError or SpecError."""
+def evaluate(
+    model: str, *, mode: Mode, against: Mode, reference: str | None = None, threads: int = 0
+) -> dict[str, dict[str, float]]:
+    """Return the figures of the whole text and of each part. Raises ArtifactError or SpecError.
+
+    reference: the model to compare with, of the same tokens; None is the same model.
+    """
     tokenizer = TextTokenizer.from_path(Path(model))
     ids = {part: tokenizer.encode(part_text(part), add_special_tokens=False) for part in PARTS}
     longest = max(len(part) for part in ids.values())
 
-    def load(name: Mode) -> CpuRunner:
+    def load(path: str, name: Mode) -> ModelRunner:
         config = EngineConfig(
-            model=model, mode=name, max_model_len=longest, max_num_seqs=1, max_num_batched_tokens=CHUNK, threads=threads
+            model=path, mode=name, max_model_len=longest, max_num_seqs=1, max_num_batched_tokens=CHUNK, threads=threads
         )
         return load_runner(config, on_progress=lambda phase, done, total: None)
 
-    reference, other = load(against), load(mode)
-    parts = {part: compare(reference, other, ids[part]) for part in PARTS}
+    wanted, other = load(reference or model, against), load(model, mode)
+    if wanted.vocab_size != other.vocab_size:
+        raise SpecError("reference", f"has {wanted.vocab_size:,} tokens, the model {other.vocab_size:,}")
+    parts = {part: compare(wanted, other, ids[part]) for part in PARTS}
     whole = Comparison()
     for comparison in parts.values():
         whole.extend(comparison)
@@ -132,13 +140,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("model", help="a model's folder or .gguf file")
     parser.add_argument("--mode", choices=MODES, default="int8", help="the mode to measure (int8)")
     parser.add_argument("--against", choices=MODES, default="float32", help="the mode to compare it with (float32)")
+    parser.add_argument("--reference", help="the model to compare it with (the same)")
     parser.add_argument("--threads", type=int, default=0, help="processors to use; 0 takes all (0)")
     options = parser.parse_args(arguments)
-    if not Path(options.model).exists():
-        print(f"{options.model}: there is no such file or folder", file=sys.stderr)
-        return 1
+    for path in (options.model, options.reference or options.model):
+        if not Path(path).exists():
+            print(f"{path}: there is no such file or folder", file=sys.stderr)
+            return 1
     try:
-        figures = evaluate(options.model, mode=options.mode, against=options.against, threads=options.threads)
+        figures = evaluate(options.model, mode=options.mode, against=options.against, reference=options.reference,
+                           threads=options.threads)
     except (ArtifactError, SpecError) as error:
         print(error, file=sys.stderr)
         return 1
