@@ -70,7 +70,7 @@ def deployment_plan(deployment: Deployment, device: Device) -> Plan:
     """
     version = deployment.version
     folder = version_folder(version)
-    model = _read(folder, folder.stat().st_mtime_ns)
+    model = _read(folder, folder.stat().st_mtime_ns if folder.exists() else 0)
     context = deployment.max_model_len or version.context_length or None
     if device.kind == "cpu":
         config = EngineConfig(model="any", **engine_arguments(deployment))

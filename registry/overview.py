@@ -160,6 +160,12 @@ def version_deployments(*, version: Version) -> list[Deployment]:
     return list(rows.select_related("version__model").prefetch_related("adapters__model").order_by("node"))
 
 
+def version_adapters(*, version: Version) -> QuerySet[Version]:
+    """Return the ready LoRA adapters that were made for a version."""
+    rows = Version.objects.filter(parent=version, model__kind=Kind.ADAPTER, state=VersionState.READY)
+    return rows.select_related("model").order_by("model__name", "-number")
+
+
 def deployment_visible(*, viewer: Viewer, pk: int) -> Deployment:
     """Return a deployment of a version that the viewer may look at. Raises Deployment.DoesNotExist."""
     versions = versions_visible(viewer=viewer).order_by().values("pk")

@@ -13,6 +13,8 @@ from registry.fit import deployment_plan, node_device, nodes_alive
 from registry.models import Deployment, Version
 
 MODES: tuple[str, ...] = ENGINE_MODES
+DEVICE_KINDS = [("", "Any device"), *((str(kind), str(label)) for kind, label
+                                       in Deployment._meta.get_field("device").flatchoices)]
 DEVICE_NAMES: tuple[str, ...] = tuple(device.name for device in DEVICES.values())
 
 
@@ -34,19 +36,20 @@ def version_plan(*, version: Version, place: str = "", settings: Mapping[str, An
     deployment = Deployment(version=version)
     try:
         apply_settings(deployment, settings or {})
-        return deployment_plan(deployment, _device(place))
+        return deployment_plan(deployment, _device(place, deployment.device))
     except (SpecError, ArtifactError, BlobMissing) as error:
         raise PlanRefused(str(error)) from None
 
 
-def _device(place: str) -> Device:
+def _device(place: str, kind: str) -> Device:
+    """Raises SpecError where the machine has no device of that kind."""
     if known := DEVICES.get(place.lower()):
         return known
     nodes = nodes_alive()
     for node in nodes:
         if node.name == place:
-            return node_device(node)
-    return node_device(nodes[0]) if nodes else next(iter(DEVICES.values()))
+            return node_device(node, kind)
+    return node_device(nodes[0], kind) if nodes else next(iter(DEVICES.values()))
 
 
 ATTENTION = {

@@ -130,12 +130,13 @@ def alias_remove(request: SignedIn, name: str, alias: str) -> HttpResponse:
 def load(request: SignedIn, name: str, number: int) -> HttpResponse:
     """Ask for a version to be loaded with the settings of the plan's form; a refusal comes with the plan beside it."""
     version = overview.version_visible(viewer=request.user, name=name, number=number)
-    form = SettingsForm(request.POST)
+    form = SettingsForm(request.POST, adapters=overview.version_adapters(version=version))
     if not form.is_valid():
         return _load_refused(request, name, number, first_error(form))
     node = "" if "anywhere" in request.POST else form.cleaned_data["place"]
     try:
-        deployments.deployment_load(version=version, by=request.user, node=node, settings=form.settings(policies=True))
+        deployments.deployment_load(version=version, by=request.user, node=node, settings=form.settings(policies=True),
+                                    adapters=list(form.cleaned_data["adapters"]))
     except LoadRefused as refusal:
         return _load_refused(request, name, number, refusal.reason, lines=refusal.lines)
     except ValueError as error:  # a setting that the engine doesn't have; the message names it

@@ -55,18 +55,25 @@ class SettingsForm(forms.Form):
     """How a version is to be loaded; what is left empty keeps to the engine's or the model's own."""
 
     place = forms.CharField(required=False, max_length=128)
+    device = forms.ChoiceField(choices=plans.DEVICE_KINDS, required=False)
     mode = forms.ChoiceField(choices=[(mode, mode) for mode in plans.MODES], required=False)
-    max_model_len = forms.IntegerField(required=False, min_value=2, max_value=2**31 - 1, label="context")
-    max_num_seqs = forms.IntegerField(required=False, min_value=1, max_value=4096, label="requests at once")
+    adapters: Any = forms.ModelMultipleChoiceField(queryset=None, required=False)
+    max_model_len = forms.IntegerField(required=False, min_value=2, max_value=2**31 - 1, label="Context")
+    max_num_seqs = forms.IntegerField(required=False, min_value=1, max_value=4096, label="Requests at once")
     kv_cache_bytes = forms.IntegerField(required=False, min_value=1, max_value=2**50, label="KV budget")
-    idle_seconds = forms.IntegerField(required=False, min_value=1, max_value=10 * 365 * 86400, label="idle time")
+    idle_seconds = forms.IntegerField(required=False, min_value=1, max_value=10 * 365 * 86400, label="Idle time")
     load_at_start = forms.BooleanField(required=False)
     load_on_pick = forms.BooleanField(required=False)
+
+    def __init__(self, *args: Any, adapters: Any, **kwargs: Any) -> None:
+        """adapters: a query set of the LoRA adapters that may be loaded beside the version."""
+        super().__init__(*args, **kwargs)
+        self.fields["adapters"].queryset = adapters  # type: ignore[attr-defined]
 
     def settings(self, *, policies: bool) -> dict[str, Any]:
         """Return what is set, as `deployment_load` takes it. policies: also when it loads and unloads by itself."""
         fields = self.cleaned_data
-        found = {"max_model_len": fields["max_model_len"], "kv_cache_bytes": fields["kv_cache_bytes"]}
+        found = {name: fields[name] for name in ("device", "max_model_len", "kv_cache_bytes")}
         found |= {name: fields[name] for name in ("mode", "max_num_seqs") if fields[name]}
         if policies:
             found |= {name: fields[name] for name in ("idle_seconds", "load_at_start", "load_on_pick")}
@@ -85,5 +92,6 @@ class ImportForm(forms.Form):
 def first_error(form: forms.BaseForm) -> str:
     """Return the first thing that is wrong with a form, beginning with the field's name."""
     for field, errors in form.errors.items():
-        return str(errors[0]) if field == "__all__" else f"{field.capitalize()}: {errors[0]}"
+        label = str(form.fields[field].label or field) if field in form.fields else ""
+        return f"{label[:1].upper()}{label[1:]}: {errors[0]}" if label else str(errors[0])
     return "The form could not be read."

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from registry import plans
+from registry import overview, plans
 from registry.errors import RegistryRefused
 from webapp.catalog.forms import SettingsForm, first_error
 
@@ -32,10 +32,14 @@ class Curve:
 def plan_context(*, version: "Version", data: Mapping[str, str]) -> dict[str, Any]:
     """Return what the plan's form and its result are rendered with; a plan that can't be made is told in words."""
     places = plans.plan_places()
-    form = SettingsForm(data)
+    adapters = overview.version_adapters(version=version)
+    form = SettingsForm(data, adapters=adapters)
     kind = version.model.kind
-    context: dict[str, Any] = {"version": version, "places": places, "modes": plans.MODES, "plan": None,
-                               "plan_error": "", "plan_form": kind != "adapter", "generates": kind == "chat"}
+    context: dict[str, Any] = {
+        "version": version, "places": places, "modes": plans.MODES, "devices": plans.DEVICE_KINDS,
+        "adapters": list(adapters), "plan": None, "plan_error": "", "plan_form": kind != "adapter",
+        "generates": kind == "chat",
+    }
     if not form.is_valid():
         return context | {"plan_error": first_error(form), "values": data}
     settings = form.settings(policies=False)
@@ -43,7 +47,7 @@ def plan_context(*, version: "Version", data: Mapping[str, str]) -> dict[str, An
     if place not in places:
         place = places[0]
     context["values"] = {
-        "place": place, "mode": settings.get("mode", "int8"),
+        "place": place, "mode": settings.get("mode", "int8"), "device": settings["device"],
         "max_model_len": settings["max_model_len"] or version.context_length,
         "max_num_seqs": settings.get("max_num_seqs", DEFAULT_REQUESTS),
     }

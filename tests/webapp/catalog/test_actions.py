@@ -73,6 +73,18 @@ def test_notes_are_saved(admin_page: Client, paper: Model) -> None:
     assert (version.notes, version.tags, version.licence) == ("Better at maths", "tuned", "Apache-2.0")
 
 
+def test_adapters_of_the_version_are_loaded_beside_it(admin_page: Client, paper: Model,
+                                                      make_model: Callable[..., Model]) -> None:
+    base = paper.versions.get(number=1)
+    adapter = make_model("tuned", kind="adapter").versions.get()
+    assert "tuned:1" not in admin_page.get("/catalog/m/paper/1/").content.decode()
+    Version.objects.filter(pk=adapter.pk).update(parent=base)
+    assert "tuned:1" in admin_page.get("/catalog/m/paper/1/").content.decode()
+    answer = admin_page.post("/catalog/m/paper/1/load/", {"max_num_seqs": 4, "adapters": adapter.pk, "anywhere": "on"})
+    assert answer.status_code == 302
+    assert list(Deployment.objects.get().adapters.all()) == [adapter]
+
+
 def test_a_load_is_asked_for_with_its_settings_and_ended(admin_page: Client, paper: Model) -> None:
     answer = admin_page.post("/catalog/m/paper/1/load/", {
         "place": "", "mode": "int8", "max_model_len": 512, "max_num_seqs": 4, "idle_seconds": 60, "anywhere": "on"})
@@ -89,8 +101,9 @@ def test_a_load_is_asked_for_with_its_settings_and_ended(admin_page: Client, pap
 
 
 @pytest.mark.parametrize(("fields", "word"), [
-    ({"max_model_len": 99999}, "2,048"), ({"max_num_seqs": 0}, "Max_num_seqs"), ({"mode": "magic"}, "Mode"),
-    ({"max_model_len": "many"}, "Max_model_len"), ({"kv_cache_bytes": -1}, "Kv_cache_bytes")])
+    ({"max_model_len": 99999}, "2,048"), ({"max_num_seqs": 0}, "Requests at once:"), ({"mode": "magic"}, "Mode:"),
+    ({"device": "abacus"}, "Device:"), ({"adapters": "9"}, "Adapters:"),
+    ({"max_model_len": "many"}, "Context:"), ({"kv_cache_bytes": -1}, "KV budget:")])
 def test_settings_that_cannot_be_are_refused_beside_the_plan(admin_page: Client, paper: Model,
                                                              fields: dict[str, object], word: str) -> None:
     answer = admin_page.post("/catalog/m/paper/1/load/", {"mode": "int8", "max_num_seqs": 4, **fields})
@@ -116,6 +129,8 @@ def node(db: None) -> Callable[..., Node]:
     """Make a machine that has just reported itself."""
 
     def make(name: str, *, memory_bytes: int = 8_000_000_000, free_bytes: int = 4_000_000_000) -> Node:
-        return Node.objects.create(name=name, device="2 cores", memory_bytes=memory_bytes, free_bytes=free_bytes)
+        device = {"name": "2 cores", "kind": "cpu", "index": 0, "memory_bytes": memory_bytes, "free_bytes": free_bytes}
+        return Node.objects.create(name=name, device="2 cores", devices=[device], memory_bytes=memory_bytes,
+                                   free_bytes=free_bytes)
 
     return make
