@@ -21,6 +21,8 @@ _LEGACY_MODES: dict[str, PoolingMode] = {
 }  # fmt: skip
 _ACTIVATIONS: dict[str, DenseActivation] = {"Identity": "identity", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu",
                                             "Sigmoid": "sigmoid"}
+DECODER_TOKENS = 8192
+"""Most tokens of a text for a decoder, where neither its files nor a deployment say: a pool of that size is made."""
 MAX_MODULES = 16
 MAX_PROMPTS = 64
 MAX_PROMPT_CHARS = 4096

@@ -58,7 +58,9 @@ def load_pooling(config: EngineConfig, kind: EngineKind, *, on_progress: OnProgr
     else:
         from inference.engine.pooling_decoder import decoder_model  # torch: only for models that need it
 
-        model, mode, work = decoder_model(config, kind, source, folder, sentence, tokenizer, on_progress)
+        model, mode, work = decoder_model(
+            config, kind, source, sentence, lambda size: make_pooler(folder, sentence, size), tokenizer, on_progress
+        )
     tokens = min(MOST_TOKENS, max(LEAST_TOKENS, config.max_num_batched_tokens, int(STEP_FLOPS / (2 * work))))
     return LoadedPooling(
         loop=PoolingLoop(model, max_batch_tokens=tokens), mode=mode, max_model_len=model.max_tokens,
@@ -86,7 +88,7 @@ def _encoder_model(config: EngineConfig, kind: EngineKind, source: ModelSource, 
 
 def make_encoder(spec: EncoderSpec, weights: EncoderWeights, *, mode: Mode, threads: int, on_progress: OnProgress
                  ) -> tuple[TokenEncoder, Mode]:
-    """Return the fastest encoder for this shape, and the mode that it runs in: others than BERT's have float32 alone."""
+    """Return the fastest encoder for this shape, and the mode it runs in (float32 where it has no other)."""
     from inference.models.encoder_compiled import CompiledEncoder, can_compile  # numba
 
     if can_compile(spec):

@@ -27,7 +27,7 @@ from inference.spec import EngineConfig, Mode, SpecError
 OnProgress = Callable[[LoadPhase, int, int], None]
 
 
-def _threads(config: EngineConfig) -> int:
+def thread_count(config: EngineConfig) -> int:
     most = int(numba_config.NUMBA_NUM_THREADS)
     if config.threads > most:
         raise SpecError("threads", f"must be at most {most}, the processors that this process may use")
@@ -83,6 +83,7 @@ class CpuRunner:
 
     shares_prefixes = True
     expert_counts = None
+    drawer = None
     notes: tuple[str, ...] = ()
 
     def __init__(
@@ -177,7 +178,7 @@ def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> ModelRunner
     if not runs_natively(source.config):
         return _load_fallback(source, config, on_progress)
     spec = source.decoder_spec()
-    threads, max_model_len = _threads(config), _max_model_len(config, spec)
+    threads, max_model_len = thread_count(config), _max_model_len(config, spec)
     on_progress("reading", 1, 1)
     report_lock = threading.Lock()
 
@@ -208,7 +209,7 @@ def _load_fallback(source: ModelSource, config: EngineConfig, on_progress: OnPro
     if not isinstance(source, FolderSource):
         raise ArtifactError(Path(config.model).name, f"{spec.family!r} has no native family, and runs from safetensors "
                                                      "only")
-    threads, max_model_len = _threads(config), _max_model_len(config, spec)
+    threads, max_model_len = thread_count(config), _max_model_len(config, spec)
     from inference.engine.fallback_runner import load_fallback_runner  # transformers takes seconds to import
 
     on_progress("packing", 0, 1)

@@ -1,6 +1,6 @@
 """Runs any decoder spec in torch: the ModelRunner for what the CPU's fast path is not made for, and for CUDA."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +16,9 @@ from inference.artifacts.adapter import AdapterSource
 from inference.artifacts.checkpoint import Checkpoint
 from inference.artifacts.source import ModelSource
 from inference.decoder_spec import DecoderSpec
-from inference.engine.batch import Float32, Int32, LoadedAdapter, StepBatch
+from inference.engine.batch import Draw, Float32, Int32, LoadedAdapter, StepBatch, TokenDrawer
 from inference.engine.cuda_graphs import DecodeGraphs
+from inference.engine.device_sampler import sample_rows
 from inference.experts.parallel import ExpertParallel
 from inference.layers.kv_pool import blocks_that_fit
 from inference.layers.lora import Adapters, MakeLinear, rows_by_adapter
@@ -69,6 +70,7 @@ class TorchRunner:
         keys = caches[0].keys
         self.mode = mode
         self.graphs: DecodeGraphs | None = None
+        self.drawer: TokenDrawer | None = None
         self.adapters: Adapters | None = None
         self.make_linear: MakeLinear | None = None
         self.spec = decoder.spec
@@ -84,12 +86,36 @@ class TorchRunner:
     @torch.inference_mode()
     def forward(self, batch: StepBatch) -> Float32:
         """Run one step; see ModelRunner. Raises ValueError when an index of the batch is out of range."""
+        self._begin(batch)
+        with single_threaded(self._threads):
+            result: Float32 = self._logits(batch).cpu().numpy()
+            return result
+
+    @torch.inference_mode()
+    def draw(self, batch: StepBatch, draws: Sequence[Draw], *, vocab_size: int) -> npt.NDArray[np.int64]:
+        """Run one step and draw on the device; see TokenDrawer."""
+        self._begin(batch)
+        with single_threaded(self._threads):
+            ids: npt.NDArray[np.int64] = sample_rows(self._logits(batch)[:, :vocab_size], draws).cpu().numpy()
+            return ids
+
+    def _begin(self, batch: StepBatch) -> None:
         check_batch(batch, vocab_size=self.vocab_size, positions=self.max_model_len, num_blocks=self.num_blocks,
                     block_size=self.block_size)
         if self.expert_counts is not None:
             self.expert_counts.begin_step(len(batch.token_ids))
+
+    @torch.inference_mode()
+    def hidden_states(self, batch: StepBatch) -> Float32:
+        """Run one step and return the state of each of its tokens behind the final norm, [tokens, hidden].
+
+        Raises ValueError when an index of the batch is out of range.
+        """
+        check_batch(batch, vocab_size=self.vocab_size, positions=self.max_model_len, num_blocks=self.num_blocks,
+                    block_size=self.block_size)
         with single_threaded(self._threads):
-            result: Float32 = self._logits(batch).cpu().numpy()
+            step = step_tensors(batch, self._device, self._tables)
+            result: Float32 = self._decoder.hidden(step, self._caches).float().cpu().numpy()
             return result
 
     def _logits(self, batch: StepBatch) -> Tensor:
@@ -178,6 +204,8 @@ def load_torch_runner(
                          weights_bytes=load.nbytes, threads=threads, mode=place.mode, num_blocks=num_blocks)
     runner.notes = place.notes(config)
     runner.adapters, runner.make_linear = load.adapters, load.added_linear
+    if on_cuda:
+        runner.drawer = runner
     if on_cuda and spec.moe is None and spec.mla is None:
         runner.graphs = DecodeGraphs(decoder, caches, spare=num_blocks, block_size=place.block_size,
                                      max_model_len=max_model_len)

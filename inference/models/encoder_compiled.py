@@ -20,9 +20,10 @@ FIRST_TOKENS = 2048
 
 def can_compile(spec: EncoderSpec) -> bool:
     """Whether an encoder has the shape that the compiled step runs: BERT's, in sizes that fill the panels."""
-    return (spec.position_rows > 0 and not spec.pre_norm and not spec.gated and not spec.relative_buckets
-            and spec.rope_theta is None and spec.activation == "gelu" and spec.norm_bias
-            and spec.head_dim % KEY_LANES == 0 and spec.hidden_size % PANEL == 0 and spec.intermediate_size % PANEL == 0)
+    plain = spec.position_rows > 0 and spec.rope_theta is None and not spec.relative_buckets
+    blocks = not spec.pre_norm and not spec.gated and spec.activation == "gelu" and spec.norm_bias
+    sizes = spec.head_dim % KEY_LANES == spec.hidden_size % PANEL == spec.intermediate_size % PANEL == 0
+    return plain and blocks and sizes
 
 
 class CompiledEncoder:

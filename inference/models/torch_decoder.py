@@ -69,11 +69,7 @@ class TorchDecoder:
 
     def __call__(self, step: StepTensors, caches: Sequence[LayerCache], logit_rows: Tensor) -> Tensor:
         """Write the step's part of the caches and return logits of its rows logit_rows, [rows, vocabulary], float32."""
-        x = self._embedding(step.token_ids)
-        if self.spec.embedding_multiplier != 1:
-            x = x * torch.tensor(self.spec.embedding_multiplier, dtype=x.dtype)  # rounded as the weights are
-        for layer, cache in zip(self.layers, caches, strict=True):
-            x = layer(x, step, cache)
+        x = self._stream(step, caches)
         if step.adapters:
             step = replace(step, adapters=among(step.adapters, logit_rows))
         logits = self._head(self._final_norm(x[logit_rows]), step).float()
@@ -82,3 +78,15 @@ class TorchDecoder:
         if self.spec.logit_softcap is not None:
             logits = torch.tanh(logits / self.spec.logit_softcap) * self.spec.logit_softcap
         return logits
+
+    def hidden(self, step: StepTensors, caches: Sequence[LayerCache]) -> Tensor:
+        """Write the step's part of the caches and return each token's state behind the final norm, [tokens, hidden]."""
+        return self._final_norm(self._stream(step, caches))
+
+    def _stream(self, step: StepTensors, caches: Sequence[LayerCache]) -> Tensor:
+        x = self._embedding(step.token_ids)
+        if self.spec.embedding_multiplier != 1:
+            x = x * torch.tensor(self.spec.embedding_multiplier, dtype=x.dtype)  # rounded as the weights are
+        for layer, cache in zip(self.layers, caches, strict=True):
+            x = layer(x, step, cache)
+        return x

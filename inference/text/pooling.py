@@ -8,7 +8,7 @@ from typing import Any
 
 from inference.artifacts.jsonfile import read_object_if_present
 from inference.encoders.config import encoder_spec_from_config, is_encoder
-from inference.encoders.sentence import SentenceSpec, read_sentence_spec
+from inference.encoders.sentence import DECODER_TOKENS, SentenceSpec, read_sentence_spec
 from inference.text.tokenizer import TextTokenizer
 
 CACHED_TEXTS = 8
@@ -104,7 +104,7 @@ def longest_text(folder: Path, spec: SentenceSpec) -> int:
         positions = encoder_spec_from_config(config).max_position
     else:
         given = config.get("max_position_embeddings")
-        positions = given if isinstance(given, int) and given > 0 else 512
+        positions = min(given, spec.max_tokens or DECODER_TOKENS) if isinstance(given, int) and given > 0 else 512
     return min(positions, spec.max_tokens or positions)
 
 
