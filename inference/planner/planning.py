@@ -25,7 +25,7 @@ TORCH_RUNTIME_BYTES = 370_000_000
 """The same where torch is loaded too."""
 ENCODER_RUNTIME_BYTES = 190_000_000
 """The same for an engine that embeds or scores, which needs torch and no numba. Measured with the demo model."""
-VOCABULARY_BYTES = 2_000
+VOCABULARY_BYTES = 1_500
 """What tokenizer, detokeniser and grammars keep for each token of the vocabulary. Measured with the demo model."""
 MOST_CONTEXT = 2**31 - 1
 
