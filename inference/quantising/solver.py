@@ -68,7 +68,8 @@ def _spread(energy: Tensor) -> Tensor:
     damped = energy.double()
     damped.diagonal().add_(DAMPING * damped.diagonal().mean().clamp(min=1e-12))
     inverse = torch.cholesky_inverse(torch.linalg.cholesky(damped))
-    return torch.linalg.cholesky(inverse, upper=True).float()
+    factor: Tensor = torch.linalg.cholesky(inverse, upper=True)
+    return factor.float()
 
 
 def _solve_block(left: Tensor, grid: Grid, scales: Scales, spread: Tensor, codes: Tensor) -> Tensor:
