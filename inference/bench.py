@@ -17,9 +17,9 @@ from typing import Any
 from inference import bench_speculation
 from inference.artifacts.errors import ArtifactError
 from inference.engine.detokenizer import TokenText
+from inference.engine.loading import scheduler_for
 from inference.engine.loop import EngineLoop
-from inference.engine.runner import CpuRunner, load_runner
-from inference.engine.scheduler import Scheduler
+from inference.engine.runner import load_runner
 from inference.protocol import Submit
 from inference.spec import MODES, EngineConfig, SamplingParams, SpecError
 from inference.text.prompt import PromptBuilder
@@ -53,19 +53,13 @@ class Bench:
         self._config = config
         tokenizer = TextTokenizer.from_path(Path(config.model))
         self._text = TokenText(tokenizer.backend, tokenizer.special_ids)
-        self._runner: CpuRunner = load_runner(config, on_progress=lambda phase, done, total: None)
+        self._runner = load_runner(config, on_progress=lambda phase, done, total: None)
 
     def loop(self, speculation: bool = False) -> EngineLoop:
         """Return a loop with an empty cache. Workloads run without speculation, as the engines compared with do."""
-        scheduler = Scheduler(
-            num_blocks=self._runner.num_blocks,
-            block_size=self._runner.block_size,
-            max_num_seqs=self._config.max_num_seqs,
-            max_num_batched_tokens=self._config.max_num_batched_tokens,
-        )
         return EngineLoop(
             runner=self._runner,
-            scheduler=scheduler,
+            scheduler=scheduler_for(self._runner, self._config),
             text=self._text,
             eos_token_ids=self._runner.spec.eos_token_ids,
             max_model_len=self._runner.max_model_len,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inference.engine.batch import Float32
+from inference.engine.batch import Draw, Float32, drawn_id
 from inference.engine.constraints import ConstraintState
 from inference.engine.detokenizer import Detokenizer
 from inference.engine.logprobs import token_logprobs
@@ -33,16 +33,28 @@ class ActiveRequest:
         if self.constraint is not None and token_id not in self.end_ids:
             self.constraint.accept(token_id)
 
+    def plain_draw(self) -> Draw | None:
+        """Return how the next token is drawn, when nothing but its logits and the sampling parameters count."""
+        request = self.request
+        plain = self.constraint is None and request.params.logprobs is None and not request.scores_prompt
+        if plain and self.adjust.changes_nothing(request.token_ids):
+            return Draw(request.params, request.num_output + 1)
+        return None
+
     def draw(self, logits: Float32, *, now: float) -> tuple[int, list[TokenLogprobs]]:
         """Sample the next token from its row [vocabulary], score it if that is wanted, and append it.
 
+        logits: or, as an array without axes, what the device has drawn (then `plain_draw` said how).
         Raises BadLogitsError or ConstraintError; then nothing was appended.
         """
         request, count = self.request, self.request.params.logprobs
-        adjusted = self.adjust(logits[:self.vocab_size], request.token_ids)
-        if self.constraint is not None:
-            adjusted = self.constraint.allow(adjusted)
-        token_id = sample(adjusted, request.params, request.num_output + 1)
+        if logits.ndim == 0:
+            token_id = drawn_id(int(logits))
+        else:
+            adjusted = self.adjust(logits[:self.vocab_size], request.token_ids)
+            if self.constraint is not None:
+                adjusted = self.constraint.allow(adjusted)
+            token_id = sample(adjusted, request.params, request.num_output + 1)
         scored = [token_logprobs(logits, token_id, count)] if count is not None else []
         self.follow(token_id)
         request.token_ids.append(token_id)

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.engine.request import Chunk
+from inference.engine.sampler import BadLogitsError
 from inference.protocol import ExpertLoad
+from inference.spec import SamplingParams
 
 Int32 = npt.NDArray[np.int32]
 Float32 = npt.NDArray[np.float32]
@@ -72,6 +74,33 @@ def build_batch(chunks: Sequence[Chunk], block_size: int) -> StepBatch:
     )
 
 
+BAD = -1
+"""What a device draws from a row that has no token to choose: its largest logit is NaN or infinite."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How one row is drawn: parameters, and the index of the new output token from 1."""
+
+    params: SamplingParams
+    position: int
+
+
+def drawn_id(token_id: int) -> int:
+    """Return what a device has drawn. Raises BadLogitsError for BAD."""
+    if token_id == BAD:
+        raise BadLogitsError("the model's largest logit is not a finite number")
+    return token_id
+
+
+class TokenDrawer(Protocol):
+    """A runner that draws tokens where the logits are, so that they need not come to the host."""
+
+    def draw(self, batch: StepBatch, draws: Sequence[Draw], *, vocab_size: int) -> npt.NDArray[np.int64]:
+        """Run a step as `forward` does, and draw an id below vocab_size for each of its logit rows; BAD for none."""
+        ...
+
+
 @dataclass(frozen=True)
 class LoadedAdapter:
     """A LoRA adapter beside a model: the number that batches name it by, and a hash of its content."""
@@ -108,25 +137,46 @@ class ModelRunner(Protocol):
     """A loaded model with its KV pool. One thread calls it.
 
     spec, max_model_len: what was loaded and how far its context goes. weights_bytes, kv_cache_bytes: memory, in bytes.
-    mode: the numeric recipe that runs, which may not be the one that was asked for; notes: lines that say so, and what
-    else differs from the usual. shares_prefixes: whether a block means the same to every request that finds it.
+    drawer: the runner, if it can draw tokens by itself. mode: the numeric recipe that runs, which may not be the one
+    that was asked for; notes: lines that say so, and what else differs from the usual. shares_prefixes: whether a block
+    means the same to every request that finds it. expert_counts: how many tokens each expert computed.
     """
 
-    spec: ModelSpec
-    max_model_len: int
-    vocab_size: int
-    num_blocks: int
-    block_size: int
-    weights_bytes: int
-    kv_cache_bytes: int
-    mode: str
-    notes: tuple[str, ...]
-    shares_prefixes: bool
+    @property
+    def spec(self) -> ModelSpec: ...
 
     @property
-    def expert_counts(self) -> ExpertCounter | None:
-        """Counts how many tokens each expert computed; None for a model without experts."""
-        ...
+    def max_model_len(self) -> int: ...
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def num_blocks(self) -> int: ...
+
+    @property
+    def block_size(self) -> int: ...
+
+    @property
+    def weights_bytes(self) -> int: ...
+
+    @property
+    def kv_cache_bytes(self) -> int: ...
+
+    @property
+    def mode(self) -> str: ...
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
+    @property
+    def drawer(self) -> TokenDrawer | None: ...
+
+    @property
+    def shares_prefixes(self) -> bool: ...
+
+    @property
+    def expert_counts(self) -> ExpertCounter | None: ...
 
     def forward(self, batch: StepBatch) -> Float32:
         """Write keys and values of the batch into the pool and return logits [len(logit_rows), vocab_size]."""

@@ -86,7 +86,7 @@ class DecodeGraphs:
     def _capture(self, step: StepTensors, size: int) -> tuple[StaticStep, torch.cuda.CUDAGraph, Tensor]:
         static = self._make(step, size)
         rows = torch.arange(size, device=step.token_ids.device)
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # kernels choose their algorithms before the capture; all rows are filler
             for _ in range(2):

@@ -4,24 +4,13 @@ The random number of a row is the same, from its seed and position; the rest is 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from inference.engine.batch import BAD, Draw
 from inference.engine.sampler import uniform
 from inference.spec import SamplingParams
-
-BAD = -1
-"""What is drawn from a row that has no token to choose: its largest logit is NaN or infinite."""
-
-
-@dataclass(frozen=True)
-class Draw:
-    """How one row is drawn: parameters, and the index of the new output token from 1."""
-
-    params: SamplingParams
-    position: int
 
 
 def sample_rows(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -52,7 +41,7 @@ def _sampled(logits: Tensor, peak: Tensor, draws: Sequence[Draw]) -> Tensor:
     weights = weights * (weights >= _column([each.min_p for each in params], logits))
     shares = _column([uniform(draw.params.seed, draw.position) for draw in draws], logits, torch.float64)
     cumulated = weights.double().cumsum(-1)
-    total = cumulated[:, -1:]
+    total = cumulated[:, -1:].contiguous()
     first = torch.searchsorted(cumulated, shares * total, right=True)
     last = torch.searchsorted(cumulated, total)  # rounding must not lead past the last weight
     return torch.minimum(first, last)[:, 0]

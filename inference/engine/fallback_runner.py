@@ -25,6 +25,7 @@ class FallbackRunner:
 
     mode = "float32"
     expert_counts = None
+    drawer = None
 
     def __init__(
         self, model: PagedModel | CachedModel, spec: FallbackSpec, *, num_blocks: int, block_size: int,

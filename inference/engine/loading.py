@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from inference.engine.batch import ModelRunner
 from inference.engine.constraints import Constraints
 from inference.engine.detokenizer import TokenText
 from inference.engine.loop import EngineLoop
@@ -30,6 +31,15 @@ class LoadedEngine:
     load_seconds: float
 
 
+def scheduler_for(runner: ModelRunner, config: EngineConfig) -> Scheduler:
+    """Return a scheduler with an empty cache of the runner's blocks."""
+    return Scheduler(
+        num_blocks=runner.num_blocks, block_size=runner.block_size, max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens, switch_length=runner.spec.switch_length,
+        shares_prefixes=runner.shares_prefixes, on_release=runner.release,
+    )  # fmt: skip
+
+
 def load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, int], None]) -> LoadedEngine:
     """Load the model. Raises ArtifactError or SpecError with a readable reason."""
     from inference.engine.runner import load_runner  # numba: only a process that loads a model pays for it
@@ -40,10 +50,7 @@ def load_engine(config: EngineConfig, *, on_progress: Callable[[LoadPhase, int, 
     runner = load_runner(config, on_progress=on_progress)
     constraints = Constraints(tokenizer.backend, vocabulary=text.vocab_size, end_ids=runner.spec.eos_token_ids)
     constraints.prepare()
-    scheduler = Scheduler(num_blocks=runner.num_blocks, block_size=runner.block_size, max_num_seqs=config.max_num_seqs,
-                          max_num_batched_tokens=config.max_num_batched_tokens,
-                          switch_length=runner.spec.switch_length, shares_prefixes=runner.shares_prefixes,
-                          on_release=runner.release)
+    scheduler = scheduler_for(runner, config)
     loop = EngineLoop(
         runner=runner, scheduler=scheduler, text=text, constraints=constraints,
         eos_token_ids=runner.spec.eos_token_ids, max_model_len=runner.max_model_len,

@@ -3,8 +3,10 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import msgspec
+import numpy.typing as npt
 
 from inference.engine.active import ActiveRequest, check_submit, score_prompt
 from inference.engine.adapters import NamedAdapters
@@ -138,7 +140,7 @@ class EngineLoop:
                 chunk.request.scheduled_at = now
             self._prompt_tokens += max(0, min(chunk.request.num_prompt - chunk.start, chunk.count))
         try:
-            logits = self._runner.forward(build_batch(plan.chunks, self.scheduler.block_size))
+            logits = self._compute(plan)
         except Exception as error:  # whatever the model raises ends these requests, not the engine
             logger.exception("A step of %d tokens failed", plan.num_tokens)
             return [self._fail(chunk.request, f"the model failed: {error}") for chunk in plan.chunks]
@@ -149,6 +151,17 @@ class EngineLoop:
             row += len(rows)
             deltas.append(self._report(chunk, rows))
         return deltas
+
+    def _compute(self, plan: StepPlan) -> npt.NDArray[Any]:
+        """Return the logits of a plan's rows, [rows, vocabulary], or what the runner has drawn from them, [rows]."""
+        batch, drawer = build_batch(plan.chunks, self.scheduler.block_size), getattr(self._runner, "drawer", None)
+        if drawer is not None:
+            wanted = [chunk for chunk in plan.chunks if chunk.num_logits]
+            draws = [self._active[chunk.request.request_id].plain_draw() for chunk in wanted if not chunk.draft]
+            if all(draws) and len(draws) == len(wanted) > 0:
+                ids: npt.NDArray[Any] = drawer.draw(batch, draws, vocab_size=self._text.vocab_size)
+                return ids
+        return self._runner.forward(batch)
 
     def _report(self, chunk: Chunk, logits: Float32) -> SequenceDelta:
         """What a chunk's logits bring: scores of prompt tokens, and new tokens where it reached the end.

@@ -66,9 +66,9 @@ class LogitsAdjuster:
         end ids become -inf while the reply has fewer than min_tokens tokens.
         """
         self._count(token_ids)
-        too_early = len(token_ids) - self._num_prompt < self._params.min_tokens
-        if self._all is None and self._output is None and not len(self._bias_ids) and not too_early:
+        if self.changes_nothing(token_ids):
             return logits
+        too_early = self._is_too_early(token_ids)
         logits = logits.copy()
         if self._all is not None:
             ids, penalty = self._all.ids, np.float32(self._params.repetition_penalty)
@@ -81,6 +81,14 @@ class LogitsAdjuster:
         if too_early:
             logits[self._end_ids] = -np.inf
         return logits
+
+    def changes_nothing(self, token_ids: Sequence[int]) -> bool:
+        """Return whether the logits for the token after token_ids are left as they are."""
+        counts = self._all is not None or self._output is not None
+        return not counts and not len(self._bias_ids) and not self._is_too_early(token_ids)
+
+    def _is_too_early(self, token_ids: Sequence[int]) -> bool:
+        return len(token_ids) - self._num_prompt < self._params.min_tokens
 
     def _count(self, token_ids: Sequence[int]) -> None:
         if self._all is None and self._output is None:

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numba.core import config as numba_config
@@ -23,6 +23,9 @@ from inference.models.decoder import ROW_CHUNK, Buffers, Shape, Weights, Work, i
 from inference.models.loading import OnBytes, load_weights, weights_bytes
 from inference.protocol import LoadPhase
 from inference.spec import EngineConfig, Mode, SpecError
+
+if TYPE_CHECKING:
+    from inference.engine.torch_runner import TorchRunner
 
 OnProgress = Callable[[LoadPhase, int, int], None]
 
@@ -82,8 +85,7 @@ class CpuRunner:
     """A decoder of llama's shape on the CPU with its KV pool; see ModelRunner. One thread calls it."""
 
     shares_prefixes = True
-    expert_counts = None
-    drawer = None
+    expert_counts = drawer = None
     notes: tuple[str, ...] = ()
 
     def __init__(
@@ -187,7 +189,7 @@ def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> ModelRunner
             on_progress("packing", done, total)
 
     limits: dict[str, Any] = {"max_model_len": max_model_len, "threads": threads, "on_bytes": on_bytes}
-    runner: ModelRunner
+    runner: CpuRunner | TorchRunner
     if spec.is_plain and config.device == "cpu" and not config.max_adapters:
         runner = _load_cpu_runner(source, spec, config, **limits)
     else:
