@@ -138,6 +138,7 @@ def test_a_missing_misshapen_or_unknown_tensor_is_named(tmp_path: Path) -> None:
     ({"llama.rope.scaling.type": "ntk"}, "rope scaling 'ntk'"),
     ({"llama.rope.dimension_count": 8}, "rotates 8 of 16"),
     ({"llama.embedding_length": "many"}, "not single whole numbers"),
+    ({"split.count": 3}, "is one of 3 parts of a model"),
     ({"llama.attention.head_count": 0}, "not single whole numbers"),
 ])  # fmt: skip
 def test_a_gguf_file_that_the_decoder_can_not_run_is_refused(
