@@ -120,7 +120,7 @@ class GgufSource(ModelSource):
     def __init__(self, path: Path, *, folder: Path | None = None) -> None:
         self._file = GgufFile(path)
         if isinstance(parts := self._file.metadata.get("split.count"), int) and parts > 1:
-            raise ArtifactError(path.name, f"is one of {parts} parts of a model; join them with llama-gguf-split --merge")
+            raise ArtifactError(path.name, f"is one of {parts} parts of a model; join them by llama-gguf-split --merge")
         self._architecture = architecture_of(self._file)
         derived = config_from_gguf(self._file)
         beside = {} if folder is None else read_object_if_present(folder / CONFIG_NAME)
