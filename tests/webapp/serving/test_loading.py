@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.conf import settings
 from django.db import connections
 
 from registry.errors import LoadRefused
@@ -13,12 +14,13 @@ from registry.loads import version_load
 from registry.models import Deployment, DeploymentState, Node
 from registry.services.deployments import deployment_configure, deployment_load, deployment_unload
 from registry.services.imports import version_import
+from tests.inference.adapters.making import write_adapter
 from tests.tiny_models import write_tiny_llama
 from tests.webapp.serving.running_node import RunningNode, wait_for, wait_loaded
 from webapp.serving.dispatch import node_wake
 from webapp.serving.errors import VersionUnavailable
 from webapp.serving.models import Generation
-from webapp.serving.services import generation_create
+from webapp.serving.services import generation_create, generations_create
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -91,6 +93,7 @@ def test_unloading_waits_for_replies_or_ends_them_with_a_reason(
     cut.refresh_from_db()
     assert cut.state == "failed" and "unloaded" in cut.error and 5 < cut.output_count < 16000 and cut.text
     assert not Deployment.objects.get().force_unload
+    assert not running_node.children_named("run_version") and not list((settings.PARLEY_HOME / "run").glob("*.sock"))
 
 
 def test_the_last_of_many_who_press_load_and_unload_wins_and_idle_models_are_unloaded(
@@ -147,3 +150,31 @@ def test_room_is_made_by_unloading_the_idle_and_what_never_fits_is_refused(
     with pytest.raises(VersionUnavailable, match="does not fit"):
         generation_create(owner=ada, version=demo_version, messages=QUESTION, sampling={"max_tokens": 5})
     assert version_load(other).state == "loaded"
+
+
+def test_an_adapter_is_loaded_beside_its_version_and_writes_otherwise(
+        running_node: RunningNode, tmp_path: Path, ada: "User") -> None:
+    base, poet = tmp_path / "tiny", tmp_path / "poet"
+    base.mkdir()
+    write_adapter(poet, write_tiny_llama(base), seed=1)
+    (poet / "README.md").unlink(missing_ok=True)
+    version = version_import(path=base, name="tiny")
+    adapter = version_import(path=poet, name="poet", parent=version)
+    assert adapter.model.kind == "adapter" and adapter.checks["outcome"] != "refuse"
+    deployment_load(version=version, adapters=[adapter])
+    wait_loaded(version)
+
+    def written(with_adapter: "Version | None") -> str:
+        rows = generations_create(owner=ada, version=version, prompts=[[1, 5, 9]], adapter=with_adapter,
+                                  sampling={"temperature": 0, "max_tokens": 20, "ignore_eos": True})
+        wait_for(lambda: Generation.objects.get(pk=rows[0].pk).ended, seconds=30, what="the reply")
+        row = Generation.objects.get(pk=rows[0].pk)
+        assert row.state == "done", row.error
+        return str(row.output_ids)
+
+    alone = written(None)
+    assert written(adapter) != alone
+    assert written(None) == alone
+    other = version_import(path=poet, name="other", parent=version)
+    with pytest.raises(VersionUnavailable, match="not deployed with the adapter other:1"):
+        written(other)
