@@ -1,6 +1,7 @@
 """Whether a deployment fits a machine: the plan's arithmetic against what is free and what idle models could free."""
 
 import functools
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from registry.errors import BlobMissing, LoadRefused
 from registry.models import Artifact, Deployment, DeploymentState, Kind, Node, Role, Version
 from registry.selectors import version_folder
 
+logger = logging.getLogger(__name__)
 ALIVE_SECONDS = 15
 IDLE_SECONDS = 30
 
@@ -105,8 +107,17 @@ def node_device(node: Node, wanted: str = "", *, memory_bytes: int | None = None
     return Device(name=found["name"], kind=found["kind"], memory_bytes=max(1, memory_bytes or found["memory_bytes"]))
 
 
+def fit_if_known(deployment: Deployment, node: Node, *, evictable: Sequence[Deployment] = ()) -> Fit | None:
+    """Do as deployment_fit; None for what the planner can't plan, such as an architecture that it doesn't know."""
+    try:
+        return deployment_fit(deployment, node, evictable=evictable)
+    except (SpecError, ArtifactError, BlobMissing) as error:
+        logger.info("%s has no plan: %s", deployment.version, error)
+        return None
+
+
 def deployment_fit(deployment: Deployment, node: Node, *, evictable: Sequence[Deployment] = ()) -> Fit:
-    """Hold a deployment against what a machine has free now. Raises SpecError, ArtifactError."""
+    """Hold a deployment against what a machine has free now. Raises SpecError, ArtifactError, BlobMissing."""
     free = int(device_of(node, deployment.device)["free_bytes"])
     budget = free + sum(map(held_bytes, evictable))
     found = deployment_plan(deployment, node_device(node, deployment.device, memory_bytes=budget))
@@ -149,11 +160,8 @@ def require_fit(deployment: Deployment) -> None:
     for node in nodes_alive():
         if deployment.node not in ("", node.name) and not deployment.node.startswith(f"{node.name}-"):
             continue
-        try:
-            fit = deployment_fit(deployment, node, evictable=idle_deployments(node))
-        except (SpecError, ArtifactError, BlobMissing):
-            return
-        if fit.fits:
+        fit = fit_if_known(deployment, node, evictable=idle_deployments(node))
+        if fit is None or fit.fits:
             return
         refusals.append(fit.refusal(deployment, node.name))
     if refusals:

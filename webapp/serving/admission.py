@@ -5,10 +5,7 @@ from typing import Any
 
 from django.conf import settings
 
-from inference.artifacts.errors import ArtifactError
-from inference.spec import SpecError
-from registry.errors import BlobMissing
-from registry.fit import deployment_fit, held_bytes, idle_deployments
+from registry.fit import fit_if_known, held_bytes, idle_deployments
 from registry.models import Deployment, DeploymentState, Node
 from registry.services.holding import deployment_make_room, deployment_report_failed, deployment_report_plan
 from webapp.serving.busy import deployment_is_busy
@@ -41,10 +38,8 @@ class RoomOnNode:
         """
         node = Node.objects.get(name=self._name)
         idle = [other for other in idle_deployments(node) if other.pk != row.pk and not deployment_is_busy(other)]
-        try:
-            fit = deployment_fit(row, node, evictable=idle)
-        except (SpecError, ArtifactError, BlobMissing) as error:
-            logger.info("%s has no plan: %s", row.version, error)
+        fit = fit_if_known(row, node, evictable=idle)
+        if fit is None:
             return True
         if fit.fits_now:
             deployment_report_plan(pk=row.pk, holder=self._holder,
