@@ -24,6 +24,11 @@ def padded(size: int) -> int:
     return -(-size // PANEL) * PANEL
 
 
+def vector_lanes() -> int:
+    """Return the floats that the kernels take at a time on this machine: values in the pool fill them."""
+    return LANES * (2 if "avx512f" in cpu_flags() else 1)
+
+
 def is_plain(shape: ModelShape) -> bool:
     """Say whether the fast path serves this shape: Llama's layers with full attention (DecoderSpec.is_plain)."""
     return shape.family in FAMILIES and shape.rope in ROPES and all(
@@ -39,8 +44,7 @@ class CpuEngineLayout:
         self._inner = shape.layers[0].mlp.inner // 2
         self._queries, self._keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         self._weight = 1 if mode == "int8" else FLOAT
-        value_lanes = LANES * (2 if "avx512f" in cpu_flags() else 1)
-        self._value = -(-shape.head_dim // value_lanes) * value_lanes
+        self._value = -(-shape.head_dim // vector_lanes()) * vector_lanes()
 
     def _packed(self) -> dict[str, tuple[int, int, int]]:
         """Return layers, padded outputs and stored inputs of each packed matrix; 8-bit inputs lie in pairs."""

@@ -1,4 +1,4 @@
-"""How Parley's CPU engine lays out what its fast path doesn't serve: other decoders in torch, and encoders.
+"""How Parley's CPU engine lays out decoders that its fast path doesn't serve, and that it runs in torch.
 
 Matrices are packed as the fast path has them, the rest is float32 (inference.layers.weights); a pool keeps the keys and
 values of every layer in float32, whatever windows see of them (inference.engine.torch_runner).
@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from inference.planner.layout import PlainLayout
 from inference.planner.precision import FORMATS
 from inference.planner.result import Line
-from inference.planner.shape import Mixer, ModelShape
+from inference.planner.shape import ModelShape
 from inference.spec import EngineConfig
 
 FLOAT = 4
-ENCODER_STEP_FLOPS = 60e9  # inference.engine.pooling_loading: what one batch may cost
-LEAST_TOKENS, MOST_TOKENS = 512, 4096
 
 # Families that inference.artifacts.families reads: everything else runs by transformers' code, in float32.
 NATIVE = frozenset({
@@ -58,28 +56,3 @@ class CpuTorchLayout(PlainLayout):
         for line in super().kv_lines(context):
             if "sliding" not in line.name:  # the pool keeps what a window no longer sees
                 yield line
-
-
-class CpuEncoderLayout(PlainLayout):
-    """An encoder in torch on the CPU, in float32; the pooler behind it is left out."""
-
-    def __init__(self, shape: ModelShape, *, config: EngineConfig) -> None:
-        super().__init__(shape, weights=FORMATS["float32"], kv_dtype="float32", tp=1, stored=None,
-                         batched_tokens=config.max_num_batched_tokens)
-        self.dtype = "float32"
-        work = 2 * (shape.total - shape.pooler - shape.embedding)
-        tokens = max(LEAST_TOKENS, config.max_num_batched_tokens, int(ENCODER_STEP_FLOPS / work))
-        self._tokens = min(MOST_TOKENS, tokens)
-
-    def weights_bytes(self, context: int) -> int:
-        return (self.shape.total - self.shape.pooler) * FLOAT
-
-    def weights_lines(self, context: int) -> Iterator[Line]:
-        yield Line("Weights", f"({self.shape.total:,} − {self.shape.pooler:,} of the pooler) parameters × {FLOAT} "
-                   "bytes", self.weights_bytes(context), "bytes")
-
-    def _step_tokens(self, context: int, concurrency: int) -> int:
-        return max(context, min(context * concurrency, self._tokens))
-
-    def _kv_mixers(self) -> list[Mixer]:
-        return []

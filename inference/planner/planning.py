@@ -6,8 +6,9 @@ from typing import Any
 
 from inference.planner.advice import reasons_against
 from inference.planner.architecture import attention_kind, describe, shape_from_config
+from inference.planner.cpu_encoder import CompiledEncoderLayout, CpuEncoderLayout, is_compiled
 from inference.planner.cpu_engine import CpuEngineLayout, is_plain
-from inference.planner.cpu_torch_engine import CpuEncoderLayout, CpuTorchLayout
+from inference.planner.cpu_torch_engine import CpuTorchLayout
 from inference.planner.device import Device
 from inference.planner.layout import Layout, PlainLayout, StoredWeights
 from inference.planner.precision import KV_BYTES, Format, kv_format, weight_format
@@ -24,7 +25,7 @@ RUNTIME_BYTES = 200_000_000
 TORCH_RUNTIME_BYTES = 370_000_000
 """The same where torch is loaded too."""
 ENCODER_RUNTIME_BYTES = 190_000_000
-"""The same for an engine that embeds or scores, which needs torch and no numba. Measured with the demo model."""
+"""The same for an encoder in torch, which needs no numba."""
 VOCABULARY_BYTES = 1_500
 """What tokenizer, detokeniser and grammars keep for each token of the vocabulary. Measured with the demo model."""
 MOST_CONTEXT = 2**31 - 1
@@ -87,6 +88,8 @@ def plan_cpu_engine(
 
 def _cpu_layout(shape: ModelShape, engine: EngineConfig, threads: int) -> tuple[Layout, int]:
     """Return the layout of the runner that the engine takes for this shape, and what its process has without it."""
+    if shape.kind == "encoder" and is_compiled(shape):
+        return CompiledEncoderLayout(shape, mode=engine.mode, config=engine), RUNTIME_BYTES
     if shape.kind == "encoder":
         return CpuEncoderLayout(shape, config=engine), ENCODER_RUNTIME_BYTES
     if is_plain(shape):

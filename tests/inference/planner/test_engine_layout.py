@@ -71,7 +71,7 @@ class Engine:
         self._reasons: list[str] = []
         self.process = EngineProcess.start(config, socket_dir=folder, on_frame=self._take,
                                            on_lost=lambda reason: None)
-        self.ready = self.process.wait_ready(100)
+        self.ready = self.process.wait_ready(250)
 
     def _take(self, frame: object) -> None:
         with self._ended:
@@ -139,10 +139,12 @@ def test_the_demo_chat_model_takes_what_was_planned(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("mode", ["int8", "float32"])
 def test_the_demo_embedding_model_takes_what_was_planned(
-    demo_embedding_path: Path, started: Callable[[EngineConfig], Engine]
+    mode: Mode, demo_embedding_path: Path, started: Callable[[EngineConfig], Engine]
 ) -> None:
-    config = EngineConfig(model=str(demo_embedding_path), kind="embedding", threads=THREADS)
+    config = EngineConfig(model=str(demo_embedding_path), kind="embedding", mode=mode, threads=THREADS)
+    started(config).process.stop()  # kernels are compiled now
     made = planned(config, concurrency=16)
     engine = started(config)
     assert engine.ready.weights_bytes == made.weights_bytes
