@@ -227,13 +227,13 @@ def test_tokens_follow_the_text_as_it_is_typed(signed_in_page: Page, live_site: 
 
 def test_workers_show_memory_and_live_tokens(signed_in_page: Page, live_site: LiveSite, errors: list[str]) -> None:
     chat = ChatPage(signed_in_page, live_site)
-    chat.open_conversation(max_tokens=300)
+    chat.open_conversation(max_tokens=1500)
     workers = signed_in_page.context.new_page()
     workers.goto(f"{live_site.url}catalog/workers/")
     expect(workers.get_by_test_id("worker")).to_contain_text("Weights")
     chat.send(LONG)
     rates = workers.get_by_test_id("tokens-per-second")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not any(re.match(r"[1-9]", rate) for rate in rates.all_inner_texts()):
         assert time.monotonic() < deadline, workers.inner_text("main")
         workers.wait_for_timeout(100)

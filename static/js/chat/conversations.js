@@ -10,6 +10,7 @@ export class Conversations extends EventTarget {
   #generations;
   #list;
   #unsaved; // settings of the conversation that is not created yet
+  #saving = null; // the settings on their way to the server
   current = null;
 
   constructor({ store, generations, list, model }) {
@@ -96,10 +97,17 @@ export class Conversations extends EventTarget {
     return id;
   }
 
+  // What was chosen just before a message counts for its reply. A refusal is told where it was chosen.
+  async settled() {
+    await this.#saving?.catch(() => {});
+  }
+
   // shown: what a conversation that is not created yet shows of these fields.
   async saveSettings(fields, shown = {}) {
     const id = this.current;
-    if (id) this.#store.get(id).settings = (await api.saveSettings(id, fields)).settings;
+    const saved = id ? api.saveSettings(id, fields) : null;
+    this.#saving = saved;
+    if (id) this.#store.get(id).settings = (await saved).settings;
     else Object.assign(this.#unsaved, typed(fields), shown);
     this.dispatchEvent(new Event("settings"));
     return this.settings;

@@ -63,6 +63,7 @@ const connection = new ConnectionStatus({ root: byTestId("connection-status"), s
 const empty = new EmptyState({ root: part("empty-state"), isStaff: page.user.is_staff, write: (text) => composer.write(text) });
 
 async function send(text, edited) {
+  await conversations.settled();
   const created = conversations.current === null;
   const conversation = await replies.send(text, edited).finally(() => {
     if (created && conversations.current) composer.moveDraft(conversations.current);
