@@ -202,8 +202,9 @@ class DeploymentAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_select_related = ["version__model"]
     search_fields = ["version__model__name", "node"]
     fields = ["version", "node", "device", "mode", "max_model_len", "max_num_seqs", "max_num_batched_tokens",
-              "kv_cache_bytes", "kv_dtype", "adapters", "idle_seconds", "load_at_start", "load_on_pick", "wanted", "state", "reason",
-              "phase", "progress_done", "progress_total", "plan", "facts", "held_by", "held_until", "used_at"]
+              "kv_cache_bytes", "kv_dtype", "adapters", "idle_seconds", "load_at_start", "load_on_pick", "wanted",
+              "state", "reason", "phase", "progress_done", "progress_total", "plan", "facts", "held_by", "held_until",
+              "used_at"]
     readonly_fields = ["wanted", "state", "reason", "phase", "progress_done", "progress_total", "plan", "facts",
                        "held_by", "held_until", "used_at"]
     autocomplete_fields = ["version"]

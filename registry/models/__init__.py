@@ -8,5 +8,6 @@ from registry.models.machines import Deployment, DeploymentState, Node
 
 __all__ = [
     "NAME", "NAME_PATTERN", "Access", "Action", "Alias", "Artifact", "AuditEntry", "Blob", "Deployment",
-    "DeploymentState", "ImportJob", "ImportState", "Kind", "Model", "Node", "Role", "Upload", "UploadState", "Version", "VersionState",
+    "DeploymentState", "ImportJob", "ImportState", "Kind", "Model", "Node", "Role", "Upload", "UploadState", "Version",
+    "VersionState",
 ]

@@ -22,6 +22,7 @@ from registry.errors import ImportCancelled, ImportRefused, RegistryRefused
 from registry.intake import Intake, Watcher, take_in
 from registry.models import ImportJob, ImportState, Upload, Version
 from registry.paths import checked_source
+from registry.services.versions import version_reject
 from registry.staging import Progress, StagedFile, stage
 from registry.upload_staging import stage_upload
 
@@ -71,7 +72,7 @@ def import_claim(*, pk: UUID | str, holder: str) -> ImportJob | None:
         held_until=Now() + timedelta(seconds=HOLD_SECONDS))
     if not taken:
         return None
-    return ImportJob.objects.select_related("owner", "upload", "parent__model").get(pk=pk)
+    return ImportJob.objects.select_related("owner", "upload", "parent__model", "version__model").get(pk=pk)
 
 
 def import_keep(*, job: ImportJob) -> bool:
@@ -85,6 +86,8 @@ def import_run(*, job: ImportJob, cancelled: Callable[[], bool] = lambda: False)
     """See a claimed import through and write how it ended. cancelled: asked often, ends it without a trace."""
     watcher = _JobWatcher(job, cancelled)
     try:
+        if job.version is not None:  # of an attempt that was cut off
+            version_reject(version=job.version, reason="The import was interrupted.")
         if job.attempt > MAX_ATTEMPTS:
             raise ImportRefused(f"Its worker ended {MAX_ATTEMPTS} times before it was done.")
         intake = Intake(name=job.name, kind=job.kind, source=job.path or f"upload {job.upload_id}", by=job.owner,

@@ -18,6 +18,7 @@ from registry.services.import_jobs import (
     import_run,
     imports_waiting,
 )
+from tests.registry.making import make_version
 from tests.tiny_models import write_tiny_gguf, write_tiny_llama
 
 pytestmark = pytest.mark.django_db
@@ -105,12 +106,16 @@ def test_an_import_whose_worker_died_is_found_and_tried_again_but_not_for_ever(a
     assert imports_waiting() == [str(job.pk)]
     dead = import_claim(pk=job.pk, holder="a#1")
     assert dead is not None and imports_waiting() == []
-    ImportJob.objects.update(held_until="2020-01-01T00:00:00Z")
+    begun = make_version("tiny", state=VersionState.VERIFYING)
+    ImportJob.objects.update(held_until="2020-01-01T00:00:00Z", version=begun)
     assert imports_waiting() == [str(job.pk)]
     alive = import_claim(pk=job.pk, holder="b#1")
     assert alive is not None
     assert not import_keep(job=dead)
     assert import_run(job=alive).state == ImportState.DONE
+    begun.refresh_from_db()
+    assert (begun.state, begun.reason) == (VersionState.REJECTED, "The import was interrupted.")
+    assert str(Version.objects.get(state=VersionState.READY)) == "tiny:2"
     ImportJob.objects.update(state=ImportState.QUEUED, attempt=MAX_ATTEMPTS)
     again = import_claim(pk=job.pk, holder="c#1")
     assert again is not None

@@ -31,7 +31,6 @@ from registry.services.holding import (
 from webapp.config.version import parley_version
 from webapp.serving.admission import RoomOnNode
 from webapp.serving.busy import deployment_is_busy
-from webapp.serving.devices import devices
 from webapp.serving.housekeeping import Housekeeping
 from webapp.serving.model_process import LoadSettings, ModelProcess
 from webapp.serving.model_worker import EXIT_LOAD_FAILED
@@ -110,7 +109,7 @@ class NodeLoop:
 
     def _report(self) -> None:
         """Say what this machine has and has free; at the first time also wish what is to be loaded at every start."""
-        node_report(name=self.name, host=socket.gethostname(), devices=self._room.measured(devices()),
+        node_report(name=self.name, host=socket.gethostname(), devices=self._room.devices(),
                     version=parley_version(), started=not self._reported)
         if not self._reported and self._version is None:
             deployments_wish_at_start(node=self.name)

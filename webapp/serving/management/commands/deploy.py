@@ -1,4 +1,4 @@
-"""`manage.py deploy NAME[:V|@alias] --wait`: wish a version loaded, and see it loaded or say why not and exit with 1."""
+"""`manage.py deploy NAME[:V|@alias] --wait`: wish a version loaded, see it loaded, or say why not and exit with 1."""
 
 import argparse
 from typing import Any
@@ -23,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument("name", help="model, model:version or model@alias")
         parser.add_argument("--node", default="", help="the machine to load it on; any by default")
         parser.add_argument("--mode", choices=MODES, help="numeric recipe")
-        parser.add_argument("--device", choices=DEVICES, help="kind of device; by default an accelerator if there is one")
+        parser.add_argument("--device", choices=DEVICES, help="by default an accelerator, if there is one")
         parser.add_argument("--kv-dtype", help="type of the KV cache, where the engine has a choice")
         for name in NUMBERS:
             parser.add_argument(f"--{name.replace('_', '-')}", type=int)
