@@ -78,9 +78,10 @@ def deployment_plan(deployment: Deployment, device: Device) -> Plan:
         config = EngineConfig(model="any", **engine_arguments(deployment))
         return plan_cpu_engine(model.config, engine=config, device=device, context=context, stored=model.stored,
                                threads=settings.PARLEY_ENGINE_THREADS or os.cpu_count() or 1)
-    concurrency = deployment.max_num_seqs if version.model.kind == Kind.CHAT else 1
-    return plan(model.config, device=device, context=context, concurrency=concurrency, stored=model.stored,
-                kv_dtype=deployment.kv_dtype or None)
+    chats = version.model.kind == Kind.CHAT
+    dtype = None if not chats else "float32" if deployment.mode == "float32" else "bfloat16"  # as the engine has it
+    return plan(model.config, device=device, context=context, concurrency=deployment.max_num_seqs if chats else 1,
+                stored=model.stored, dtype=dtype, kv_dtype=deployment.kv_dtype or None)
 
 
 @functools.lru_cache(maxsize=64)
