@@ -1,7 +1,8 @@
 """Runs a model from the command line: `python -m inference.generate PATH --prompt TEXT` streams its reply.
 
 It is the engine of the server, without the server. With --json the reply streams to standard error, and standard
-output gets one line at the end.
+output gets one line at the end; for a model with experts it says which computed how many tokens, which
+inference.experts.placement reads.
 """
 
 import argparse
@@ -99,11 +100,12 @@ def _run(config: EngineConfig, submit: Submit, *, as_json: bool) -> int:
         _write(stream, shown)
     _write(stream, "\n")
     if as_json:
+        load = engine.loop.stats(experts=True).experts
         print(json.dumps({
             "prompt_ids": submit.prompt_ids, "output_ids": output_ids, "text": text,
             "finish_reason": delta.finish_reason, "seed": submit.params.seed,
             "timings": msgspec.to_builtins(delta.timings),
-        }))
+        } | ({} if load is None else {"experts": msgspec.to_builtins(load)})))
     if delta.finish_reason == "failed":
         print(delta.error, file=sys.stderr)
         return 1

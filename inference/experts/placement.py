@@ -189,11 +189,13 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _read_counts(path: Path) -> list[list[float]]:
-    """Read [layers, experts] from a JSON list, or from the engine's expert load. Raises PlacementError."""
+    """Read [layers, experts] from a JSON list, or from an engine's expert load or reply. Raises PlacementError."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
         raise PlacementError(f"{path.name} can't be read as JSON: {error}") from None
+    if isinstance(value, dict) and isinstance(value.get("experts"), dict):
+        value = value["experts"]  # of a reply
     if isinstance(value, dict):
         value = value.get("counts")
     if not isinstance(value, list) or not value:
@@ -209,7 +211,7 @@ def _read_counts(path: Path) -> list[list[float]]:
 def main(arguments: list[str] | None = None) -> int:
     """Print the plan for a file of counts as JSON; a refusal goes to standard error, with exit status 2."""
     parser = argparse.ArgumentParser(prog="python -m inference.experts.placement", description=__doc__)
-    parser.add_argument("counts", type=Path, help="JSON: layers by experts, or the engine's expert load")
+    parser.add_argument("counts", type=Path, help="JSON: layers by experts, or what inference.generate --json says")
     parser.add_argument("--devices", type=int, required=True)
     parser.add_argument("--spare-slots", type=int, default=0, help="slots beyond one for each expert")
     parser.add_argument("--groups", type=int, default=1, help="groups of experts that routing keeps together")

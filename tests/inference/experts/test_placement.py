@@ -85,7 +85,8 @@ def test_the_command_reads_counts_or_a_load_and_says_what_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "counts.json"
-    for content in (PUBLISHED_COUNTS, {"layers": [0, 1], "counts": PUBLISHED_COUNTS, "tokens": 9}):
+    load = {"layers": [0, 1], "counts": PUBLISHED_COUNTS, "tokens": 9}
+    for content in (PUBLISHED_COUNTS, load, {"text": "", "experts": load}):
         path.write_text(json.dumps(content))
         assert main([str(path), "--devices", "8", "--spare-slots", "4", "--groups", "4", "--nodes", "2"]) == 0
         assert np.array(json.loads(capsys.readouterr().out)["slots"]).reshape(2, 16).tolist() == PUBLISHED_SLOTS
