@@ -1,15 +1,17 @@
 """What stands before every request to a model: does the name lead anywhere, is there room, are the limits kept."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import redis
 from django.conf import settings
 
 from registry.loads import version_load
 from registry.models import Version
-from registry.selectors import version_resolve
+from registry.selectors import version_folder, version_resolve
 from webapp.api.auth import Caller
 from webapp.api.errors import ApiError, bad_value, model_not_found, overloaded
+from webapp.serving.briefly import Briefly
 from webapp.serving.dispatch import queue_length
 
 ENDPOINTS = {"chat": "chat and completions", "embedding": "embeddings, rerank and score", "rerank": "rerank and score"}
@@ -34,16 +36,30 @@ def model_named(*, reference: str, caller: Caller, kinds: tuple[str, ...] = ()) 
 
     Raises ApiError: 404 for an unknown or foreign one, 400 for one of another kind than `kinds`.
     """
+    named = _named.get((caller.user.pk, reference), lambda: _resolve(reference, caller))
+    kind = named.version.model.kind
+    if kinds and kind not in kinds:
+        raise ApiError(400, f"{named.version} is a model for {ENDPOINTS.get(kind, kind)} and can't be used here.",
+                       code="model_kind", param="model")
+    return named
+
+
+def _resolve(reference: str, caller: Caller) -> Named:
     try:
         found = version_resolve(reference=reference, user=caller.user)
     except Version.DoesNotExist:
         raise model_not_found(reference) from None
-    kind = found.version.model.kind
-    if kinds and kind not in kinds:
-        raise ApiError(400, f"{found.version} is a model for {ENDPOINTS.get(kind, kind)} and can't be used here.",
-                       code="model_kind", param="model")
     load = version_load(found.version)
     return Named(found.version, found.adapter, load.limit or found.version.context_length)
+
+
+_named: Briefly[Named] = Briefly()
+_folders: Briefly[Path] = Briefly()
+
+
+def folder_of(version: Version) -> Path:
+    """The version's files. Raises registry.errors.BlobMissing."""
+    return _folders.get(version.pk, lambda: version_folder(version))
 
 
 def require_room(version: Version) -> None:

@@ -8,8 +8,9 @@ from ninja.security import HttpBearer
 
 from webapp.accounts.models import ApiKey, Scope
 from webapp.accounts.selectors import Limit, api_key_by_secret, api_key_use_is_stale, limits_for
-from webapp.accounts.services import api_key_used
+from webapp.accounts.services import api_key_used, key_digest
 from webapp.api.errors import bad_key, missing_scope
+from webapp.serving.briefly import Briefly
 from webapp.serving.database import in_database
 
 
@@ -48,12 +49,15 @@ class KeyAuth(HttpBearer):
         return await self.authenticate(request, secret.strip())
 
     async def authenticate(self, request: HttpRequest, token: str) -> Caller:
-        caller = await in_database(_caller, token)
+        caller = await in_database(_callers.get, key_digest(token), lambda: _caller(token))
         if caller is None:
             raise bad_key()
         if self._scopes and not set(self._scopes) & set(caller.key.scopes):
             raise missing_scope(self._scopes[0])
         return caller
+
+
+_callers: Briefly[Caller | None] = Briefly()
 
 
 def _caller(secret: str) -> Caller | None:

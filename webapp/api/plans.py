@@ -13,8 +13,7 @@ from inference.text.tool_calls.formats import THOUGHT_BEGINS
 from inference.text.tool_calls.grammar import thought_constraint
 from registry.errors import BlobMissing
 from registry.models import Version
-from registry.selectors import version_folder
-from webapp.api.admission import Named, model_named, require_ids, require_room
+from webapp.api.admission import Named, folder_of, model_named, require_ids, require_room
 from webapp.api.auth import Caller
 from webapp.api.errors import ApiError, bad_value, overloaded
 from webapp.api.messages import template_messages, template_tools
@@ -50,7 +49,7 @@ class ReplyPlan:
 def builder_of(version: Version) -> PromptBuilder:
     """The version's tokenizer and template. Raises ApiError when its files aren't on this machine."""
     try:
-        return PromptBuilder.from_path(version_folder(version))
+        return PromptBuilder.from_path(folder_of(version))
     except BlobMissing as error:
         raise overloaded(f"{version} can't be used: {error}", retry_after=30) from error
 

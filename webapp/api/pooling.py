@@ -11,12 +11,12 @@ import redis
 from inference.protocol import PooledFrame, PooledReply
 from registry.errors import BlobMissing
 from registry.models import Deployment
-from registry.selectors import version_folder
-from webapp.api.admission import Named, model_named, require_room
+from webapp.api.admission import Named, folder_of, model_named, require_room
 from webapp.api.auth import Caller
 from webapp.api.errors import ApiError, bad_value, failed, overloaded, refused
 from webapp.api.limits import limits_take
 from webapp.config.request_ids import request_id
+from webapp.serving.briefly import Briefly
 from webapp.serving.errors import GenerationRefused
 from webapp.serving.pooled import PooledRequest
 from webapp.serving.pooled_calls import PooledFailed, PooledRefused, pooled_calls
@@ -34,6 +34,10 @@ class PooledPlan:
     tokens: int
 
 
+_loading: Briefly[None] = Briefly()
+_facts: Briefly[list[str]] = Briefly()
+
+
 def new_frame_id() -> str:
     return uuid4().hex
 
@@ -43,8 +47,8 @@ def model_for_pooling(*, reference: str, caller: Caller) -> tuple[Named, Path]:
     named = model_named(reference=reference, caller=caller, kinds=("embedding", "rerank"))
     require_room(named.version)
     try:
-        version_ensure_loading(version=named.version)
-        return named, version_folder(named.version)
+        _loading.get(named.version.pk, lambda: version_ensure_loading(version=named.version))
+        return named, folder_of(named.version)
     except GenerationRefused as error:
         raise refused(error) from error
     except BlobMissing as error:
@@ -53,6 +57,10 @@ def model_for_pooling(*, reference: str, caller: Caller) -> tuple[Named, Path]:
 
 def facts_of(named: Named, name: str) -> list[str]:
     """What the version's engine said of itself when it was loaded last; empty when nothing is known yet."""
+    return _facts.get((named.version.pk, name), lambda: _said(named, name))
+
+
+def _said(named: Named, name: str) -> list[str]:
     for facts in Deployment.objects.filter(version=named.version).values_list("facts", flat=True):
         if facts.get(name):
             return list(facts[name])
