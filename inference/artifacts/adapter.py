@@ -45,8 +45,7 @@ class AdapterSource:
     """
 
     def __init__(self, folder: Path, *, max_rank: int = MAX_RANK) -> None:
-        self._config = ConfigReader(read_object(folder / CONFIG), CONFIG)
-        _refuse_unsupported(self._config)
+        self._config = read_adapter_config(folder)
         self.base = str(self._config.get("base_model_name_or_path", ""))[:200]
         self._file = SafetensorsFile(folder / WEIGHTS)
         self._names: dict[str, dict[str, str]] = {}
@@ -59,7 +58,6 @@ class AdapterSource:
         if not self._names:
             raise ArtifactError(WEIGHTS, "holds no tensor")
         self.modules = {name: self._module(name, max_rank) for name in self._names}
-        self._check_targets()
         content = sha256((folder / CONFIG).read_bytes())
         with (folder / WEIGHTS).open("rb") as file:
             while part := file.read(1 << 20):
@@ -83,11 +81,11 @@ class AdapterSource:
         for module in self.modules.values():
             shape = shapes.get(f"{module.name}.weight")
             if shape is None or len(shape) != 2:
-                raise ArtifactError(WEIGHTS, f"changes {module.name[:100]!r}, which a {spec.family} decoder with "
-                                             f"{spec.num_layers} layers doesn't have")
+                raise ArtifactError(WEIGHTS, f"changes {module.name[:100]!r}, which the base model doesn't have")
             if shape != (module.outputs, module.inputs):
                 raise ArtifactError(WEIGHTS, f"changes {module.name[:100]!r} as [{module.outputs}, {module.inputs}], "
                                              f"and the base model's tensor is {list(shape)}")
+        self._check_targets()
 
     def _module(self, name: str, max_rank: int) -> AdaptedModule:
         sides = self._names[name]
@@ -126,7 +124,9 @@ class AdapterSource:
                                             "for")
 
 
-def _refuse_unsupported(config: ConfigReader) -> None:
+def read_adapter_config(folder: Path) -> ConfigReader:
+    """Return an adapter's configuration. Raises ArtifactError for one that is no LoRA, or of a kind not served."""
+    config = ConfigReader(read_object(folder / CONFIG), CONFIG)
     if config.get("peft_type") != "LORA":
         config.refuse(f"peft_type is {str(config.get('peft_type'))[:40]!r}; only 'LORA' can be added")
     if config.get("auto_map") or (config.get("auto_mapping") or {}).get("custom_code"):
@@ -136,6 +136,9 @@ def _refuse_unsupported(config: ConfigReader) -> None:
             config.refuse(f"{key} is set, which is not supported")
     if config.get("bias", "none") != "none":
         config.refuse(f"bias is {str(config.get('bias'))[:40]!r}; only 'none' can be added")
+    config.whole("r", limit=1 << 20)
+    config.positive("lora_alpha", 8.0)
+    return config
 
 
 def _pattern(config: ConfigReader, key: str, module: str, usual: Any) -> Any:

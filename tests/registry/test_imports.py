@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "second weights": (written("other.safetensors", b"x"), "holds 2 safetensors files but no"),
     "broken config": (written("config.json", b"{"), "config.json: is not valid JSON"),
     "remote code": (changed_config(auto_map={"AutoModel": "x.Y"}), "never run"),
-    "unknown architecture": (changed_config(model_type="mamba"), "the architecture 'mamba' is not supported"),
+    "unknown architecture": (changed_config(model_type="nosuch"), "the architecture 'nosuch' is not supported"),
     "text for a number": (changed_config(hidden_size="64"), "config.json: hidden_size is '64'"),
     "wrong size": (changed_config(intermediate_size=128), r"expected \[128, 64\]"),
     "misshapen tensor": (misshapen, "'model.norm.weight' has the shape"),

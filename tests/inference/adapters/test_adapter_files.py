@@ -81,7 +81,7 @@ def test_a_setting_that_is_not_served_is_refused(folder: Path, tmp_path: Path, c
     ({A: torch.zeros(4, 64, dtype=torch.int32)}, "not floating-point"),
     ({"base_model.model.lm_head.weight": torch.zeros(2, 2)}, "'base_model.model.lm_head.weight' is not a part"),
     ({A.replace("0", "7"): torch.zeros(4, 64), B.replace("0", "7"): torch.zeros(64, 4)},
-     "changes 'model.layers.7.self_attn.q_proj', which a llama decoder with 3 layers doesn't have"),
+     "changes 'model.layers.7.self_attn.q_proj', which the base model doesn't have"),
 ])  # fmt: skip
 def test_a_tensor_that_does_not_fit_is_refused_by_name(folder: Path, tmp_path: Path,
                                                        tensors: dict[str, torch.Tensor | None], words: str) -> None:
