@@ -3,16 +3,16 @@
 from pathlib import Path
 
 import pytest
+from django.apps import apps
 from django.contrib import admin
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 
 from registry.apps import RegistryConfig
-from registry.models import Alias, Deployment, Node, Version
+from registry.models import Alias, AuditEntry, Deployment, ImportJob, Node, Upload, Version, VersionState
 
 pytestmark = pytest.mark.django_db
-TABLES = ["model", "version", "artifact", "blob", "node", "deployment", "alias", "auditentry"]
 
 
 @pytest.fixture
@@ -23,24 +23,24 @@ def client() -> Client:
 
 
 def test_every_table_is_registered() -> None:
-    from django.apps import apps
-
     tables = apps.get_app_config(RegistryConfig.name).get_models()
     assert all(admin.site.is_registered(table) for table in tables)
 
 
-@pytest.mark.parametrize("table", TABLES)
-def test_lists_and_pages_are_shown(table: str, client: Client, demo_version: Version) -> None:
+def test_lists_and_pages_are_shown(client: Client, demo_version: Version) -> None:
     Deployment.objects.create(version=demo_version)
     Node.objects.create(name="here")
     Alias.objects.create(model=demo_version.model, name="canary", version=demo_version)
-    listing = client.get(reverse(f"admin:registry_{table}_changelist"), {"q": "s"})
-    assert listing.status_code == 200
-    row = admin.site.get_model_admin(next(
-        model for model in admin.site._registry if model._meta.label_lower == f"registry.{table}"
-    )).get_queryset(listing.wsgi_request).first()
-    page = client.get(reverse(f"admin:registry_{table}_change", args=[row.pk]))
-    assert page.status_code == 200
+    root = User.objects.get()
+    upload = Upload.objects.create(owner=root, name="s", files=[], chunk_bytes=1)
+    ImportJob.objects.create(owner=root, name="s", upload=upload)
+    for table in apps.get_app_config(RegistryConfig.name).get_models():
+        name = table._meta.model_name
+        listing = client.get(reverse(f"admin:registry_{name}_changelist"), {"q": "s"})
+        assert listing.status_code == 200
+        row = admin.site.get_model_admin(table).get_queryset(listing.wsgi_request).first()
+        assert row is not None, name
+        assert client.get(reverse(f"admin:registry_{name}_change", args=[row.pk])).status_code == 200
 
 
 def test_a_version_shows_its_files_and_can_not_be_changed(
@@ -53,3 +53,32 @@ def test_a_version_shows_its_files_and_can_not_be_changed(
     assert client.post(url, {"state": "draft"}).status_code == 403
     assert client.post(reverse("admin:registry_version_delete", args=[demo_version.pk])).status_code == 403
     assert client.get(reverse("admin:registry_version_add")).status_code == 403
+
+
+def test_the_services_are_actions_and_say_why_they_refuse(client: Client, demo_version: Version) -> None:
+    def act(table: str, action: str, pk: int) -> str:
+        answer = client.post(reverse(f"admin:registry_{table}_changelist"),
+                             {"action": action, "_selected_action": [pk]}, follow=True)
+        return " ".join(str(message) for message in answer.context["messages"])
+
+    assert act("version", "load", demo_version.pk) == "Load: 1."
+    deployment = Deployment.objects.get()
+    assert "can't be archived while it is loaded or about to be" in act("version", "archive", demo_version.pk)
+    assert act("deployment", "unload", deployment.pk) == "Unload: 1."
+    assert act("version", "archive", demo_version.pk) == "Archive: 1."
+    demo_version.refresh_from_db()
+    assert demo_version.state == VersionState.ARCHIVED
+    assert "only a ready version is loaded" in act("deployment", "load", deployment.pk)
+    assert act("deployment", "remove", deployment.pk) == "Remove: 1."
+    actors = AuditEntry.objects.exclude(action__in=["import", "publish"]).values_list("actor", flat=True)
+    assert set(actors) == {"root"} and len(actors) == 4
+
+
+def test_settings_of_a_deployment_are_held_to_the_same_rules(client: Client, demo_version: Version) -> None:
+    deployment = Deployment.objects.create(version=demo_version, wanted=False)
+    url = reverse("admin:registry_deployment_change", args=[deployment.pk])
+    values = {"version": demo_version.pk, "mode": "float32", "max_model_len": 1024, "max_num_seqs": 8}
+    assert client.post(url, values | {"max_model_len": 10**6}).context["errors"]
+    assert client.post(url, values).status_code == 302
+    deployment.refresh_from_db()
+    assert (deployment.mode, deployment.max_model_len, deployment.wanted) == ("float32", 1024, False)

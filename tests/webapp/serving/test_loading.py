@@ -178,3 +178,22 @@ def test_an_adapter_is_loaded_beside_its_version_and_writes_otherwise(
     other = version_import(path=poet, name="other", parent=version)
     with pytest.raises(VersionUnavailable, match="not deployed with the adapter other:1"):
         written(other)
+
+
+def test_a_model_worker_that_is_killed_while_loading_is_tried_again_and_then_failed_with_the_reason(
+        tiny: "Version", running_node: RunningNode) -> None:
+    deployment_load(version=tiny)
+    killed: set[int] = set()
+
+    def kill_next() -> bool:
+        for process in running_node.children_named("run_version"):
+            if process.pid not in killed:
+                killed.add(process.pid)
+                process.kill()
+        return version_load(tiny).state == "failed"
+
+    wait_for(kill_next, seconds=60, what="it is failed")
+    assert version_load(tiny).reason == "The model worker was killed by signal 9 while loading, 3 times in a row."
+    assert len(killed) == 3
+    deployment_load(version=tiny)
+    wait_loaded(tiny)
