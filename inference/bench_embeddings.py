@@ -137,9 +137,11 @@ class _Peer:
 
 def make_texts(model: Path, count: int) -> tuple[list[str], int]:
     """Return so many texts of 8 to 256 tokens, lengths drawn evenly, cut from the evaluation texts, and their tokens."""
-    words = "\n".join(path.read_text() for path in sorted(CORPUS.glob("*.txt"))).split()
+    words: Sequence[str] = "\n".join(path.read_text() for path in sorted(CORPUS.glob("*.txt"))).split()
     tokenizer = EmbeddingText.from_path(model)
-    sizes = [len(ids) - 2 for ids in tokenizer.tokenizer.encode_batch(words)]
+    encoded = [(word, len(ids) - 2) for word, ids in
+               zip(words, tokenizer.tokenizer.encode_batch(words), strict=True)]
+    words, sizes = zip(*((word, size) for word, size in encoded if size <= SHORTEST - 2), strict=True)
     draw = np.random.default_rng(0)
     texts, total = [], 0
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Embedding and rerank models that are decoders: hidden states of whole texts, and the answer to yes-or-no questions."""
+"""Embedding and rerank models that are decoders: states of whole texts, and the answer to yes-or-no questions."""
 
 from collections.abc import Callable
 from dataclasses import replace
