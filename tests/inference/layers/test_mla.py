@@ -18,6 +18,8 @@ from inference.spec import MODES, EngineConfig, Mode
 from tests.inference.families.cases import CASES, write_tiny_decoder
 from tests.inference.models.steps import Row, random_tokens, run_alone, step
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a cold start compiles the kernels
+
 # The shape that deepseek-ai/DeepSeek-V3 publishes in its config.json.
 DEEPSEEK_V3 = {
     "model_type": "deepseek_v3", "vocab_size": 129280, "hidden_size": 7168, "intermediate_size": 18432,

@@ -22,6 +22,8 @@ from inference.spec import SamplingParams
 from tests.inference.families.cases import CASES, write_tiny_decoder
 from tests.inference.families.replies import load as load_model
 
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # a cold start compiles the kernels
+
 CPU = torch.device("cpu")
 FAMILIES = ("mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v2", "deepseek_v3")
 LAYER = 2  # has experts in every case
