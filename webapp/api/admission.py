@@ -45,6 +45,8 @@ def model_named(*, reference: str, caller: Caller, kinds: tuple[str, ...] = ()) 
 
 
 def _resolve(reference: str, caller: Caller) -> Named:
+    if not (reference.isascii() and reference.isprintable()):  # no name is, and databases refuse some characters
+        raise model_not_found(reference)
     try:
         found = version_resolve(reference=reference, user=caller.user)
     except Version.DoesNotExist:

@@ -13,13 +13,13 @@ from ninja import Router
 from inference.text.tool_calls import Call, Piece
 from webapp.api.asgi import EventStream
 from webapp.api.auth import ApiRequest, chat_key
-from webapp.api.errors import JSON, ApiError
+from webapp.api.errors import JSON
 from webapp.api.logprobs import chat_logprobs
 from webapp.api.plans import chat_plan
 from webapp.api.runs import Run
-from webapp.api.schemas.base import ERRORS
+from webapp.api.schemas.base import ERRORS, STREAMED
 from webapp.api.schemas.chat import ChatBody, ChatReply
-from webapp.api.sse import DONE, KEEP_ALIVE, event
+from webapp.api.sse import KEEP_ALIVE, event, to_the_end
 from webapp.serving.database import in_database
 from webapp.serving.replies import Part, Text
 from webapp.serving.reply_channel import ReplyEnd
@@ -30,7 +30,7 @@ ID_LETTERS = string.ascii_letters + string.digits
 
 
 @router.post("/v1/chat/completions", auth=chat_key, response={200: ChatReply, **ERRORS},
-             operation_id="chat_completions", summary="Reply to a conversation")
+             operation_id="chat_completions", summary="Reply to a conversation", openapi_extra=STREAMED)
 async def chat_completions(request: ApiRequest, body: ChatBody) -> HttpResponseBase:
     """Send the whole reply, or with `stream` server-sent events of `chat.completion.chunk`, then `[DONE]`."""
     run = Run(await in_database(chat_plan, body=body, caller=request.auth), request.auth, endpoint=ENDPOINT)
@@ -39,8 +39,8 @@ async def chat_completions(request: ApiRequest, body: ChatBody) -> HttpResponseB
         if body.stream:
             await run.wait_first()
             wants_usage = body.stream_options is not None and body.stream_options.include_usage
-            return EventStream(_events(run, wants_usage=wants_usage, wants_logprobs=bool(body.logprobs)),
-                               on_close=run.close, headers=run.headers)
+            events = _events(run, wants_usage=wants_usage, wants_logprobs=bool(body.logprobs))
+            return EventStream(to_the_end(events), on_close=run.close, headers=run.headers)
         reply = await _whole(run, wants_logprobs=bool(body.logprobs))
         run.close()
         return HttpResponse(msgspec.json.encode(reply), content_type=JSON, headers=run.headers)
@@ -121,23 +121,19 @@ def _message(choice: _Choice, deltas: Sequence[dict[str, Any]], end: ReplyEnd) -
 
 
 async def _events(run: Run, *, wants_usage: bool, wants_logprobs: bool) -> AsyncGenerator[bytes, None]:
-    """The events of a streamed run, whatever happens on the way ending with [DONE]."""
+    """The events of a streamed run, without [DONE]. Raises ApiError."""
     choices = [_Choice(run, index, wants_logprobs=wants_logprobs) for index in range(len(run.pks))]
     chunk = {"id": f"chatcmpl-{run.id}", "object": "chat.completion.chunk", "created": run.created,
              "model": run.plan.named.name} | ({"usage": None} if wants_usage else {})
-    try:
-        while not run.over:
-            found = await run.next()
-            if found is None:
-                yield KEEP_ALIVE
-                continue
-            if rows := _rows(choices[found[0]], found[1]):
-                yield b"".join(event(chunk | {"choices": [row]}) for row in rows)
-        if wants_usage:
-            yield event(chunk | {"choices": [], "usage": run.usage()})
-    except ApiError as error:
-        yield event(error.body)
-    yield DONE
+    while not run.over:
+        found = await run.next()
+        if found is None:
+            yield KEEP_ALIVE
+            continue
+        if rows := _rows(choices[found[0]], found[1]):
+            yield b"".join(event(chunk | {"choices": [row]}) for row in rows)
+    if wants_usage:
+        yield event(chunk | {"choices": [], "usage": run.usage()})
 
 
 def _rows(choice: _Choice, part: Part) -> list[dict[str, Any]]:

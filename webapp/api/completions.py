@@ -10,13 +10,13 @@ from ninja import Router
 
 from webapp.api.asgi import EventStream
 from webapp.api.auth import ApiRequest, chat_key
-from webapp.api.errors import JSON, ApiError
+from webapp.api.errors import JSON
 from webapp.api.logprobs import CompletionLogprobs
 from webapp.api.plans import completion_plan
 from webapp.api.runs import Run
-from webapp.api.schemas.base import ERRORS
+from webapp.api.schemas.base import ERRORS, STREAMED
 from webapp.api.schemas.completions import CompletionBody, CompletionReply
-from webapp.api.sse import DONE, KEEP_ALIVE, event
+from webapp.api.sse import KEEP_ALIVE, event, to_the_end
 from webapp.serving.database import in_database
 from webapp.serving.replies import Part, Text
 
@@ -25,7 +25,7 @@ ENDPOINT = "completions"
 
 
 @router.post("/v1/completions", auth=chat_key, response={200: CompletionReply, **ERRORS}, operation_id="completions",
-             summary="Go on with a text")
+             summary="Go on with a text", openapi_extra=STREAMED)
 async def completions(request: ApiRequest, body: CompletionBody) -> HttpResponseBase:
     """Send the whole texts, or with `stream` server-sent events, then `[DONE]`."""
     run = Run(await in_database(completion_plan, body=body, caller=request.auth), request.auth, endpoint=ENDPOINT)
@@ -35,8 +35,8 @@ async def completions(request: ApiRequest, body: CompletionBody) -> HttpResponse
         if body.stream:
             await run.wait_first()
             wants_usage = body.stream_options is not None and body.stream_options.include_usage
-            return EventStream(_events(run, wants_usage=wants_usage, wants_logprobs=wants_logprobs),
-                               on_close=run.close, headers=run.headers)
+            events = _events(run, wants_usage=wants_usage, wants_logprobs=wants_logprobs)
+            return EventStream(to_the_end(events), on_close=run.close, headers=run.headers)
         reply = await _whole(run, wants_logprobs=wants_logprobs)
         run.close()
         return HttpResponse(msgspec.json.encode(reply), content_type=JSON, headers=run.headers)
@@ -62,23 +62,19 @@ async def _whole(run: Run, *, wants_logprobs: bool) -> dict[str, Any]:
 
 
 async def _events(run: Run, *, wants_usage: bool, wants_logprobs: bool) -> AsyncGenerator[bytes, None]:
-    """The events of a streamed run, whatever happens on the way ending with [DONE]."""
+    """The events of a streamed run, without [DONE]. Raises ApiError."""
     chunk = _head(run) | ({"usage": None} if wants_usage else {})
     scores = [CompletionLogprobs() if wants_logprobs else None for _ in run.pks]
-    try:
-        while not run.over:
-            found = await run.next()
-            if found is None:
-                yield KEEP_ALIVE
-                continue
-            row = _row(run, *found, scores[found[0]])
-            if row["text"] or row["finish_reason"] or row["logprobs"]:
-                yield event(chunk | {"choices": [row]})
-        if wants_usage:
-            yield event(chunk | {"choices": [], "usage": run.usage()})
-    except ApiError as error:
-        yield event(error.body)
-    yield DONE
+    while not run.over:
+        found = await run.next()
+        if found is None:
+            yield KEEP_ALIVE
+            continue
+        row = _row(run, *found, scores[found[0]])
+        if row["text"] or row["finish_reason"] or row["logprobs"]:
+            yield event(chunk | {"choices": [row]})
+    if wants_usage:
+        yield event(chunk | {"choices": [], "usage": run.usage()})
 
 
 def _head(run: Run) -> dict[str, Any]:

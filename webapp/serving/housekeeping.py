@@ -11,6 +11,7 @@ from registry.services.uploads import uploads_expire
 from registry.services.versions import versions_reject_interrupted
 from registry.staging import staging_clean
 from webapp.serving.imports import imports_redispatch
+from webapp.serving.services import generations_forget
 
 OFTEN, SELDOM = 5.0, 3600.0
 
@@ -26,7 +27,7 @@ class Housekeeping:
     """Each duty with its interval in seconds; the first round does all of them."""
 
     def __init__(self) -> None:
-        self._duties = [_Duty(folders_collect, SELDOM)]
+        self._duties = [_Duty(folders_collect, SELDOM), _Duty(generations_forget, OFTEN)]
         if not settings.PARLEY_BLOB_SOURCE:  # a machine without the site's storage has no part in imports
             self._duties += [_Duty(imports_redispatch, OFTEN), _Duty(staging_clean, SELDOM),
                              _Duty(uploads_expire, SELDOM), _Duty(versions_reject_interrupted, SELDOM)]

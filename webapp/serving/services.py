@@ -5,6 +5,7 @@ import logging
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,7 +17,7 @@ from inference.spec import SamplingParams, SpecError
 from inference.text.chat_template import TemplateError
 from inference.text.prompt import PromptBuilder
 from registry.errors import BlobMissing, LoadRefused
-from registry.loads import version_load
+from registry.loads import VersionLoad, version_load
 from registry.models import Version
 from registry.selectors import version_folder
 from registry.services.deployments import deployment_pick
@@ -29,6 +30,8 @@ from webapp.serving.selectors import generation_view
 
 logger = logging.getLogger(__name__)
 SEEDS = 2**63
+FORGOTTEN_AFTER = timedelta(days=1)  # longer than anybody waits, for looking into what went wrong
+FORGET_BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,7 @@ def generation_create(*, owner: Any, version: Version, messages: list[dict[str, 
     cut to the room that the prompt leaves. Raises GenerationRefused: PromptTooLong, VersionUnavailable, or code
     "template" or "sampling".
     """
+    _usable_load(version)
     return generations_create(owner=owner, version=version, prompts=[_prompt_ids(version, messages)],
                               sampling=sampling)[0]
 
@@ -64,9 +68,7 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
 
     Reply i of a prompt has the seed that inference.choices gives it. Raises GenerationRefused as generation_create.
     """
-    load = version_load(version)
-    if load.state == "failed":
-        raise VersionUnavailable(version=str(version), reason=load.reason)
+    load = _usable_load(version)
     limit = load.limit or version.context_length
     seed = sampling.get("seed")
     seed = secrets.randbelow(SEEDS) if seed is None else seed
@@ -95,11 +97,15 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
 
 def version_ensure_loading(*, version: Version) -> None:
     """Have a version loaded, for requests that have no row. Raises VersionUnavailable when it failed or may not."""
+    if not _usable_load(version).wanted:
+        _have_it_loaded(version)
+
+
+def _usable_load(version: Version) -> VersionLoad:
     load = version_load(version)
     if load.state == "failed":
         raise VersionUnavailable(version=str(version), reason=load.reason)
-    if not load.wanted:
-        _have_it_loaded(version)
+    return load
 
 
 def _have_it_loaded(version: Version, adapter: Version | None = None) -> None:
@@ -159,3 +165,11 @@ def generations_abandon(*, pks: Sequence[UUID], owner: Any) -> None:
     """Stop those of the owner's generations that haven't ended: nobody waits for them any more."""
     for row in Generation.objects.filter(pk__in=pks, owner=owner).only("id", "state", "owner_id", "version_id"):
         generation_stop(generation=row, by=owner)
+
+
+def generations_forget() -> int:
+    """Delete programs' generations that ended a day ago: their usage rows stay. Returns how many, at most a batch."""
+    old = Generation.objects.exclude(reply_to="").filter(ended_at__lt=Now() - FORGOTTEN_AFTER)
+    pks = list(old.values_list("pk", flat=True)[:FORGET_BATCH])
+    Generation.objects.filter(pk__in=pks).delete()
+    return len(pks)

@@ -1,9 +1,11 @@
 """Asking for and stopping generations: what is refused before it is queued, what is queued, and who may stop what."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from django.utils import timezone
 
 from registry.models import Deployment, DeploymentState
 from webapp.serving.claims import generation_claim
@@ -11,7 +13,7 @@ from webapp.serving.dispatch import queue_length
 from webapp.serving.errors import GenerationRefused, PromptTooLong, VersionUnavailable
 from webapp.serving.models import Generation, GenerationState
 from webapp.serving.selectors import generation_for, generation_view
-from webapp.serving.services import generation_create, generation_stop
+from webapp.serving.services import generation_create, generation_stop, generations_forget
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -124,3 +126,15 @@ def test_the_place_in_the_queue_counts_earlier_ones_of_the_same_version(make_gen
     now = timezone.now()
     rows = [make_generation(created_at=now + timedelta(seconds=number)) for number in range(3)]
     assert [generation_view(row).queue_position for row in rows] == [0, 1, 2]
+
+
+def test_programs_generations_are_forgotten_after_a_day_and_others_kept(make_generation: Make) -> None:
+    def old(**fields: Any) -> Generation:
+        made = make_generation(state="done", **fields)
+        Generation.objects.filter(pk=made.pk).update(ended_at=timezone.now() - timedelta(days=2))
+        return made
+
+    old(reply_to="parley.replies.x")
+    kept = {old().pk, make_generation(reply_to="parley.replies.x").pk}
+    assert generations_forget() == 1
+    assert set(Generation.objects.values_list("pk", flat=True)) == kept
