@@ -25,9 +25,14 @@ function follow({ page, args, socket: path }) {
 function update(name, html) {
   const part = document.querySelector(`[data-part="${name}"]`);
   if (!part) return;
-  Idiomorph.morph(part, html, { morphStyle: "innerHTML", ignoreActiveValue: true });
+  Idiomorph.morph(part, html, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: { beforeAttributeUpdated: keepsOpen } });
   include();
   part.dispatchEvent(new CustomEvent("updated", { bubbles: true }));
+}
+
+// What the reader has unfolded stays unfolded.
+function keepsOpen(name, node) {
+  return !(name === "open" && node.tagName === "DETAILS");
 }
 
 // Fill elements that name an address with what is there: something too costly to render again every second.
