@@ -96,12 +96,13 @@ def not_json(reason: str) -> ApiError:
 
 
 def invalid(errors: Iterable[Mapping[str, Any]], body: object) -> ApiError:
-    """The answer to what pydantic found: the one error that lies deepest, and says most.
+    """The answer to what pydantic found: the one error that lies deepest, and of those one about more than the type.
 
     errors: ninja.errors.ValidationError.errors. body: the parsed request, to tell its keys from names of types.
     """
     found = [(_param(error["loc"][2:], body, missing=error["type"] == "missing"), error) for error in errors]
-    param, error = max(found, key=lambda pair: pair[0].count(".") + pair[0].count("["))
+    param, error = max(found, key=lambda pair: (pair[0].count(".") + pair[0].count("["),
+                                                not pair[1]["type"].endswith("_type")))
     if error["type"] == UNSET:
         return ApiError(400, f"Unsupported parameter: {param!r}. It is unknown or not supported here.",
                         code="unsupported_parameter", param=param)

@@ -61,6 +61,7 @@ class Run:
         self._deadline = time.monotonic() + settings.PARLEY_QUEUE_SECONDS
         self._heard = False
         self._first: tuple[int, Part] | None = None
+        self._left = False
 
     @property
     def id(self) -> str:
@@ -81,14 +82,18 @@ class Run:
             self._followers.append(self._hub.follow(pk, partial(self._take, index)))
         origin = Origin(api_key=self._caller.key, endpoint=self._endpoint, request_id=request_id(),
                         reply_to=self._hub.channel, pks=self.pks)
-        self._creating = asyncio.ensure_future(in_database(
-            generations_create, owner=self._caller.user, version=self.plan.named.version,
-            adapter=self.plan.named.adapter, prompts=self.plan.prompts, sampling=self.plan.sampling,
-            n=self.plan.choices, origin=origin))
+        self._creating = asyncio.ensure_future(in_database(self._create, origin))
         try:
             await asyncio.shield(self._creating)
         except GenerationRefused as error:
             raise refused(error, prompt="messages" if self.plan.form else "prompt") from error
+
+    def _create(self, origin: Origin) -> None:
+        """Runs on a database thread, maybe after its turn came late."""
+        if self._left:
+            raise ConnectionAbortedError("the client left before its request was queued")
+        generations_create(owner=self._caller.user, version=self.plan.named.version, adapter=self.plan.named.adapter,
+                           prompts=self.plan.prompts, sampling=self.plan.sampling, n=self.plan.choices, origin=origin)
 
     async def wait_first(self) -> None:
         """Wait a moment for the first part. Raises ApiError when that is a failure."""
@@ -133,6 +138,7 @@ class Run:
 
     def close(self) -> None:
         """Stop what still runs, and let go of everything. May be called again."""
+        self._left = True
         if self._hub is None:
             return
         for follower in self._followers:

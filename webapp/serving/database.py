@@ -77,13 +77,15 @@ database_threads = DatabaseThreads()
 async def in_database(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a function that uses the ORM on one of the database's threads and return what it returns.
 
-    A cancelled caller stops waiting; the function still runs to its end.
+    A cancelled caller stops waiting; what has begun runs to its end, what hasn't never begins.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
     context = contextvars.copy_context()
 
     def job() -> None:
+        if future.cancelled():
+            return
         try:
             result, error = context.run(function, *args, **kwargs), None
         except BaseException as failure:

@@ -59,8 +59,8 @@ CHAT_TABLE: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"stop": ""}, 400, "stop", "invalid_value"),
     ({"top_logprobs": 21, "logprobs": True}, 400, "top_logprobs", "invalid_value"),
     ({"top_logprobs": 2}, 400, "top_logprobs", "invalid_value"),
-    ({"logit_bias": {"x": 1}}, 400, "logit_bias", "invalid_value"),
-    ({"logit_bias": {"5": 101}}, 400, "logit_bias", "invalid_value"),
+    ({"logit_bias": {"x": 1}}, 400, "logit_bias.x", "invalid_value"),
+    ({"logit_bias": {"5": 101}}, 400, "logit_bias.5", "invalid_value"),
     ({"logit_bias": {"999999": 1}}, 400, "logit_bias", "invalid_value"),
     ({"stop_token_ids": [-1]}, 400, "stop_token_ids", "invalid_value"),
     ({"seed": 2**64}, 400, "seed", "invalid_value"),
@@ -94,7 +94,7 @@ def test_a_chat_request_is_refused_by_field(program: Program, more: dict[str, An
 
 OTHER_TABLE: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     ("v1/completions", {"model": CHAT, "prompt": []}, 400, "prompt", "invalid_value"),
-    ("v1/completions", {"model": CHAT, "prompt": [[]]}, 400, "prompt", "invalid_value"),
+    ("v1/completions", {"model": CHAT, "prompt": [[]]}, 400, "prompt[0]", "invalid_value"),
     ("v1/completions", {"model": CHAT, "prompt": [999999]}, 400, "prompt", "invalid_value"),
     ("v1/completions", {"model": CHAT, "prompt": "x", "echo": True}, 400, "echo", "invalid_value"),
     ("v1/completions", {"model": CHAT, "prompt": "x", "suffix": "y"}, 400, "suffix", "unsupported_parameter"),
@@ -104,7 +104,7 @@ OTHER_TABLE: list[tuple[str, dict[str, Any], int, str | None, str]] = [
     ("v1/embeddings", {"model": CHAT, "input": "x"}, 400, "model", "model_kind"),
     ("v1/embeddings", {"model": EMBED, "input": ""}, 400, "input", "invalid_value"),
     ("v1/embeddings", {"model": EMBED, "input": []}, 400, "input", "invalid_value"),
-    ("v1/embeddings", {"model": EMBED, "input": ["a", ""]}, 400, "input", "invalid_value"),
+    ("v1/embeddings", {"model": EMBED, "input": ["a", ""]}, 400, "input[1]", "invalid_value"),
     ("v1/embeddings", {"model": EMBED, "input": ["a"] * 2049}, 400, "input", "invalid_value"),
     ("v1/embeddings", {"model": EMBED, "input": ["a", "b " * 300]}, 400, "input[1]", "context_length_exceeded"),
     ("v1/embeddings", {"model": EMBED, "input": [[999999]]}, 400, "input", "invalid_value"),

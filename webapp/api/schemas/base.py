@@ -1,10 +1,14 @@
 """What every request body has in common: unknown fields are refused, and nothing is turned into another type."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 MAX_MODEL_CHARS = 200
+
+
+Text = Annotated[str, Field(min_length=1)]
+Ids = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1)]
 
 
 class Body(BaseModel):

@@ -1,10 +1,10 @@
 """Requests and replies of `/v1/embeddings`."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from webapp.api.schemas.base import Body, ModelBody
+from webapp.api.schemas.base import Body, Ids, ModelBody, Text
 
 MAX_INPUTS = 2048
 Output = Literal["dense", "sparse", "multi_vector"]
@@ -13,7 +13,7 @@ Output = Literal["dense", "sparse", "multi_vector"]
 class EmbeddingsBody(ModelBody):
     """Texts to embed, or their token ids. Those below `user` are extras that OpenAI's API doesn't have."""
 
-    input: str | list[str] | list[int] | list[list[int]]
+    input: Text | Annotated[list[Text], Field(min_length=1)] | Ids | Annotated[list[Ids], Field(min_length=1)]
     encoding_format: Literal["float", "base64"] | None = Field(
         None, description="base64: little-endian float32. float when it isn't given.")
     dimensions: int | None = Field(None, ge=1, le=1_000_000)

@@ -1,26 +1,26 @@
 """Requests and replies of rerank and score: one schema that the clients of Cohere and of Jina can read."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from webapp.api.schemas.base import Body, ModelBody
+from webapp.api.schemas.base import Body, ModelBody, Text
 
 MAX_DOCUMENTS = 2048
 Method = Literal["cross_encoder", "yes_no", "late_interaction", "cosine"]
 
 
 class TextDocument(Body):
-    text: str
+    text: Text
 
 
-Document = str | TextDocument
+Document = Text | TextDocument
 
 
 class RerankBody(ModelBody):
     """A query and the documents to sort by how well they answer it."""
 
-    query: str = Field(min_length=1)
+    query: Text
     documents: list[Document] = Field(min_length=1, max_length=MAX_DOCUMENTS)
     top_n: int | None = Field(None, ge=1, le=1_000_000)
     return_documents: bool | None = None
@@ -74,8 +74,8 @@ class RerankReply(Body):
 class ScoreBody(ModelBody):
     """Pairs to score: one text against each of several, or two lists of the same length."""
 
-    text_1: str | list[str]
-    text_2: str | list[str]
+    text_1: Text | Annotated[list[Text], Field(min_length=1)]
+    text_2: Text | Annotated[list[Text], Field(min_length=1)]
     max_tokens_per_doc: int | None = Field(None, ge=1, le=1_000_000)
     raw_scores: bool | None = None
     instruction: str | None = Field(None, max_length=10_000)

@@ -1,6 +1,6 @@
 """How a reply is drawn, as OpenAI's clients say it, with the engine's further options as extras."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -12,6 +12,10 @@ MAX_TOP_LOGPROBS = 20
 MAX_CHOICES = 128
 MAX_COUNT = 2**31 - 1
 SEEDS = 2**63
+
+Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_CHARS)]
+TokenKey = Annotated[str, Field(pattern=r"^[0-9]{1,9}$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
 class StreamOptions(Body):
@@ -27,11 +31,12 @@ class SamplingBody(ModelBody):
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     max_tokens: int | None = Field(None, ge=1, le=MAX_COUNT)
-    stop: str | list[str] | None = None
+    stop: Stop | list[Stop] | None = Field(None, description=f"At most {MAX_STOPS}.",
+                                           json_schema_extra={"maxItems": MAX_STOPS})
     seed: int | None = Field(None, ge=-SEEDS, lt=SEEDS)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    logit_bias: dict[str, float] | None = None
+    logit_bias: dict[TokenKey, Bias] | None = None
     user: str | None = Field(None, max_length=512, description="Taken and not used: the key says who calls.")
     min_p: float | None = Field(None, ge=0, le=1)
     top_k: int | None = Field(None, ge=-1, le=MAX_COUNT)
@@ -47,18 +52,11 @@ class SamplingBody(ModelBody):
         texts = [stop] if isinstance(stop, str) else stop or []
         if len(texts) > MAX_STOPS:
             raise ValueError(f"at most {MAX_STOPS} stop sequences are taken, and there are {len(texts)}")
-        if any(not 1 <= len(text) <= MAX_STOP_CHARS for text in texts):
-            raise ValueError(f"each stop sequence has 1 to {MAX_STOP_CHARS} characters")
         return stop
 
     @field_validator("logit_bias")
     @classmethod
     def _check_bias(cls, bias: dict[str, float] | None) -> dict[str, float] | None:
-        for token_id, value in (bias or {}).items():
-            if not (token_id.isascii() and token_id.isdigit() and len(token_id) < 10):
-                raise ValueError(f"its keys are token ids, which {token_id[:20]!r} isn't")
-            if not -100 <= value <= 100:
-                raise ValueError("its values are between -100 and 100")
         if len(bias or {}) > 1024:
             raise ValueError("at most 1,024 token ids are taken")
         return bias
