@@ -33,9 +33,6 @@ class Block:
     repeats: int = 1
     head_dim: int = 1
 
-    def can_be_scaled(self) -> bool:
-        return self.norm is not None or self.producer is not None
-
     def shared(self, factors: Tensor) -> Tensor:
         """Return factors [inputs] made equal where inputs come from the same output of the producer."""
         if self.repeats == 1:

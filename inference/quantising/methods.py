@@ -26,9 +26,9 @@ class Method(ABC):
     round_inputs: RoundInputs | None = None
     scales_inputs: ClassVar[bool] = False
 
-    def prepare(self, block: Block, inputs: list[Tensor]) -> Tensor | None:
-        """Scale the block's weights for its inputs, exactly undone before them; return the factors, None for none."""
-        return None
+    def scale(self, block: Block, inputs: list[Tensor]) -> None:
+        """Scale the block's weights for its inputs, [tokens, in] a sequence, and undo it in what produces them."""
+        raise NotImplementedError(f"{type(self).__name__} scales no inputs")
 
     @abstractmethod
     def quantise(self, block: Block, inputs: list[Tensor]) -> list[Quantised]:
@@ -68,9 +68,7 @@ class SmoothQuant(Method):
         self.grid: Grid = IntGrid(8, symmetric=True)
         self.round_inputs = round_tokens_int8
 
-    def prepare(self, block: Block, inputs: list[Tensor]) -> Tensor | None:
-        if not block.can_be_scaled():
-            return None
+    def scale(self, block: Block, inputs: list[Tensor]) -> None:
         sample = _sample(inputs)
         peaks = largest(inputs).clamp(min=1e-5)
         weights = torch.cat([module.weight for module in block.modules])
@@ -84,7 +82,6 @@ class SmoothQuant(Method):
             if error < best:
                 best, factors = error, tried
         block.scale(factors)
-        return factors
 
     def quantise(self, block: Block, inputs: list[Tensor]) -> list[Quantised]:
         return _solved(block, self.grid, _rounded(inputs, self.round_inputs))
@@ -102,9 +99,7 @@ class Awq(Method):
         self.grid: Grid = IntGrid(4, symmetric=False, group_size=group_size)
         self._clipped = IntGrid(4, symmetric=False, group_size=group_size, searched=True)
 
-    def prepare(self, block: Block, inputs: list[Tensor]) -> Tensor | None:
-        if not block.can_be_scaled():
-            return None
+    def scale(self, block: Block, inputs: list[Tensor]) -> None:
         sample, sizes = _sample(inputs), mean_size(inputs).clamp(min=1e-5)
         weights = torch.cat([module.weight for module in block.modules])
         wanted = sample @ weights.T
@@ -116,7 +111,6 @@ class Awq(Method):
             if error < best:
                 best, factors = error, tried
         block.scale(factors)
-        return factors
 
     def quantise(self, block: Block, inputs: list[Tensor]) -> list[Quantised]:
         importance = torch.cat(inputs).square().mean(0)

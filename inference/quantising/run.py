@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from inference.artifacts.errors import ArtifactError
-from inference.quantising.blocks import SMOOTHED, Block, blocks_of, plain_blocks
+from inference.quantising.blocks import SMOOTHED, blocks_of, plain_blocks
 from inference.quantising.calibration import LayerWalk, rounded_inputs
 from inference.quantising.methods import Method
 from inference.quantising.solver import Quantised
@@ -26,13 +26,14 @@ def quantise(model: Any, sequences: list[list[int]], method: Method, *, on_layer
     prefix = next(name for name, module in model.named_modules() if module is walk.layers)
     results: dict[str, Quantised] = {}
     for index, layer in enumerate(walk.layers):
+        blocks = blocks_of(layer, model.config) if method.scales_inputs else plain_blocks(layer)
+        if method.scales_inputs:  # before anything is rounded: a block's scaling changes weights of the block before it
+            for block in blocks:
+                method.scale(block, walk.inputs(index, block.modules))
         done: list[nn.Linear] = []
-        for block in _blocks(model, layer, method):
+        for block in blocks:
             with rounded_inputs(done, method.round_inputs):
                 inputs = walk.inputs(index, block.modules)
-            factors = method.prepare(block, inputs)
-            if factors is not None:
-                inputs = [part / factors for part in inputs]
             rounded = method.quantise(block, inputs)
             for name, module, result in zip(block.names, block.modules, rounded, strict=True):
                 if not result.values.isfinite().all():
@@ -44,10 +45,6 @@ def quantise(model: Any, sequences: list[list[int]], method: Method, *, on_layer
             walk.advance(index)
         on_layer(index + 1, len(walk.layers))
     return results
-
-
-def _blocks(model: Any, layer: nn.Module, method: Method) -> list[Block]:
-    return blocks_of(layer, model.config) if method.scales_inputs else plain_blocks(layer)
 
 
 def check(model: Any, method: Method) -> None:
