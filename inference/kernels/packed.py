@@ -11,7 +11,14 @@ from inference.kernels.vector import address
 
 Float32 = npt.NDArray[np.float32]
 
+FEW_ROWS = 32  # so few are narrowed sooner than threads are started
 ROW_CHUNK = 48  # rows that one thread takes through a panel at a time, a multiple of every tile's rows
+
+
+@njit(nogil=True, cache=True)
+def _narrow_few(x, weights, scale, bias, narrow, narrow_scale):
+    for row in range(x.shape[0]):
+        narrow_row(Packed(weights, scale, bias), x, x.shape[1], narrow, narrow_scale, row)
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -26,7 +33,7 @@ def operands(x: Float32, packed: Packed) -> tuple[Float32 | npt.NDArray[np.int16
         return x, np.empty(0, np.float32)
     rows, k = x.shape
     narrow, narrow_scale = np.zeros((rows, k + k % 2), np.int16), np.empty(rows, np.float32)
-    _narrow(x, *packed, narrow, narrow_scale)
+    (_narrow_few if rows <= FEW_ROWS else _narrow)(x, *packed, narrow, narrow_scale)
     return narrow, narrow_scale
 
 
