@@ -77,8 +77,6 @@ class Engine:
         with self._ended:
             if isinstance(frame, StepOutput):
                 self._reasons += [delta.finish_reason for delta in frame.deltas if delta.finish_reason]
-            else:
-                self._reasons.append(type(frame).__name__)
             self._ended.notify_all()
 
     def wait(self, count: int) -> None:
@@ -149,6 +147,5 @@ def test_the_demo_embedding_model_takes_what_was_planned(
     engine = started(config)
     assert engine.ready.weights_bytes == made.weights_bytes
     texts = [[101, *range(1000 + number, 1254 + number), 102] for number in range(16)]
-    engine.process.submit(Embed(request_id="a", inputs=texts))
-    engine.wait(1)
+    engine.process.pool(Embed(request_id="a", inputs=texts)).result(100)
     assert engine.resident_bytes() == pytest.approx(made.total_bytes, rel=0.1)
