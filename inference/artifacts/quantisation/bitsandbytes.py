@@ -125,10 +125,10 @@ def _state(layer: Layer) -> dict[str, Any]:
         state = json.loads(layer.integers(part).tobytes())
     except ValueError:
         raise ArtifactError("weights", f"tensor {info.name[:200]!r} does not hold JSON") from None
-    sizes = [state.get("blocksize"), *state.get("shape", [None])] if isinstance(state, dict) else [None]
-    if "nested_blocksize" in state:
-        sizes.append(state["nested_blocksize"])
-    if not all(type(size) is int and 0 < size < 2**40 for size in sizes) or len(state["shape"]) != 2:
+    state = state if isinstance(state, dict) else {}
+    shape = state.get("shape")
+    sizes = [state.get("blocksize"), state.get("nested_blocksize", 1), *(shape if isinstance(shape, list) else ())]
+    if not all(type(size) is int and 0 < size < 2**40 for size in sizes) or len(sizes) != 4:
         raise ArtifactError("weights", f"tensor {info.name[:200]!r} does not hold a blocksize and a shape of two sizes")
     if "nested_blocksize" in state and type(state.get("nested_offset")) is not float:
         raise ArtifactError("weights", f"tensor {info.name[:200]!r} lacks nested_offset")

@@ -41,7 +41,7 @@ def quantisation_of(config: dict[str, Any], folder: Path) -> Quantisation | None
     if not isinstance(settings, dict):
         raise ArtifactError(file, "quantization_config is not an object")
     method = settings.get("quant_method", method)
-    if method not in READERS:
+    if not isinstance(method, str) or method not in READERS:
         raise ArtifactError(file, f"quantization_config: quant_method {str(method)[:40]!r} is not supported (known: "
                                   f"{', '.join(READERS)})")
     return READERS[method](settings, file=file)

@@ -48,6 +48,10 @@ def _replace(part: str, value: torch.Tensor) -> Change:
     return lambda stored: stored.update({f"{LAYER}.{part}": value})
 
 
+def _bytes(text: str) -> torch.Tensor:
+    return torch.tensor(list(text.encode()), dtype=torch.uint8)
+
+
 def _drop(part: str) -> Change:
     return lambda stored: stored.__delitem__(f"{LAYER}.{part}")
 
@@ -78,6 +82,10 @@ def _drop(part: str) -> Change:
      "absmax' has the shape [4], expected [960]"),
     (formats.bitsandbytes("nf4"), _replace("weight.quant_state.bitsandbytes__nf4", torch.zeros(9, dtype=torch.uint8)),
      "does not hold JSON"),
+    *((formats.bitsandbytes("nf4"), _replace("weight.quant_state.bitsandbytes__nf4", _bytes(text)),
+       "does not hold a blocksize and a shape of two sizes")
+      for text in ("5", "[]", '{"blocksize": 64, "shape": 5}', '{"blocksize": 64, "shape": [192]}',
+                   '{"blocksize": 0, "shape": [192, 320]}', '{"blocksize": 64, "shape": [192, -320]}')),
     (formats.bitsandbytes_int8(), _drop("SCB"), f"tensor '{LAYER}.SCB' is missing"),
 ])  # fmt: skip
 def test_a_layer_that_does_not_fit_its_config_is_named(
@@ -119,6 +127,7 @@ def test_an_act_order_that_names_no_group_is_refused_when_it_is_read(tmp_path: P
     (W8A8, {"format": "marlin-24"}, "the format 'marlin-24' is not supported"),
     (W8A8, {"config_groups": {}}, "config_groups is not a map"),
     (W8A8, {"config_groups": {"g": {"targets": ["Linear"], "weights": None}}}, "g does not say how weights are stored"),
+    (W8A8, {"quant_method": ["awq"]}, "quant_method \"['awq']\" is not supported"),
     (W8A8, {"quant_method": "hqq"}, "quant_method 'hqq' is not supported (known: awq, gptq, fp8"),
     (W8A8, {"quant_method": "gptq", "bits": 4}, "GPTQ INT4 (groups of 128), but no tensor is stored that way"),
 ])  # fmt: skip
