@@ -17,6 +17,7 @@ from torch import Tensor
 from inference.decoder_spec import DecoderSpec, MlaSpec
 from inference.kernels.grouped import multiply_groups
 from inference.kernels.linear import Packed
+from inference.kernels.packed import multiply_rows
 from inference.layers.attention import rotate
 from inference.layers.linear import fill, packed_bytes, packed_room, panels_for
 from inference.layers.norm import Norm
@@ -113,7 +114,7 @@ class LatentAttention:
         length = int(step.context_lens[index])
         cached = cache.keys[step.block_tables[index].long()].flatten(0, 2)[:length]  # [context, latent + rope dim]
         latent, rope = self._parts(cached.to(query.dtype))
-        key, value = torch.split(self._up.expand(latent), [self.mla.nope_head_dim, self.mla.v_head_dim], dim=-1)
+        key, value = self._up.expand(latent)
         key = torch.cat((key, rope[:, None].expand(-1, self._heads, -1)), dim=-1)
         one_block = LayerCache(key.contiguous()[None], value.contiguous()[None])  # a pool of one block: the sequence
         rows = torch.arange(start, end, device=query.device)
@@ -138,8 +139,8 @@ def part_of_step(step: StepTensors, sequences: Sequence[int], rows: Tensor) -> S
 class UpProjection(Protocol):
     """The projection from latents to every head's key and value, and the two halves of it that can be absorbed."""
 
-    def expand(self, latent: Tensor) -> Tensor:
-        """Return keys and values beside each other: [tokens, latent] to [tokens, heads, nope + value dim]."""
+    def expand(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values of latents [tokens, latent]: [tokens, heads, nope dim], [tokens, heads, value dim]."""
         ...
 
     def absorb(self, query: Tensor) -> Tensor:
@@ -155,11 +156,11 @@ class DenseUpProjection:
     """The projection in torch's own products. weight: [heads, nope + value dim, latent]."""
 
     def __init__(self, weight: Tensor, mla: MlaSpec) -> None:
-        self._weight = weight
         self._key, self._value = torch.split(weight, [mla.nope_head_dim, mla.v_head_dim], dim=1)
 
-    def expand(self, latent: Tensor) -> Tensor:
-        return torch.einsum("tr,hdr->thd", latent, self._weight)
+    def expand(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+        key, value = (torch.einsum("tr,hdr->thd", latent, weight) for weight in (self._key, self._value))
+        return key, value
 
     def absorb(self, query: Tensor) -> Tensor:
         return torch.einsum("thd,hdr->thr", query, self._key)
@@ -175,19 +176,20 @@ class PackedUpProjection:
     """
 
     def __init__(self, weight: np.ndarray[tuple[int, int, int], np.dtype[np.float32]], mla: MlaSpec) -> None:
-        self._both = _pack(weight)
-        self._key = _pack(np.ascontiguousarray(weight[:, : mla.nope_head_dim].swapaxes(1, 2)))
-        self._value = _pack(weight[:, mla.nope_head_dim :])
+        key = weight[:, : mla.nope_head_dim]
+        self._key, self._value = _pack(key), _pack(weight[:, mla.nope_head_dim :])
+        self._query = _pack(np.ascontiguousarray(key.swapaxes(1, 2)))
         self._mla = mla
-        self.nbytes = sum(packed_bytes(part) for part in (self._both, self._key, self._value))
+        self.nbytes = sum(packed_bytes(part) for part in (self._key, self._value, self._query))
 
-    def expand(self, latent: Tensor) -> Tensor:
-        heads = len(self._both.weights)
-        return self._by_head(latent[:, None].expand(-1, heads, -1), self._both,
-                             self._mla.nope_head_dim + self._mla.v_head_dim)
+    def expand(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+        rows = latent.contiguous().numpy()
+        key, value = (torch.from_numpy(multiply_rows(rows, _as_one(part))).reshape(len(rows), len(part.weights), -1)
+                      for part in (self._key, self._value))
+        return key[..., : self._mla.nope_head_dim], value[..., : self._mla.v_head_dim]
 
     def absorb(self, query: Tensor) -> Tensor:
-        return self._by_head(query, self._key, self._mla.kv_lora_rank)
+        return self._by_head(query, self._query, self._mla.kv_lora_rank)
 
     def values(self, attended: Tensor) -> Tensor:
         return self._by_head(attended, self._value, self._mla.v_head_dim)
@@ -208,6 +210,12 @@ def _pack(weight: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> Packed:
     for head, values in enumerate(weight):
         fill(packed, head, values)
     return packed
+
+
+def _as_one(packed: Packed) -> Packed:
+    """Return a view of packed, which has a layer for each head, as one layer with the outputs of all of them."""
+    weights = packed.weights.reshape(1, -1, *packed.weights.shape[2:])
+    return Packed(weights, packed.scale.reshape(1, -1), packed.bias.reshape(1, -1))
 
 
 def load_up_projection(spec: DecoderSpec, index: int, load: WeightLoader) -> UpProjection:

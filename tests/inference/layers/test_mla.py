@@ -53,9 +53,9 @@ def test_both_projections_agree_in_every_direction() -> None:
     weight = torch.randn(3, 32, 40, generator=torch.Generator().manual_seed(1))
     dense, packed = DenseUpProjection(weight, shape), PackedUpProjection(weight.numpy(), shape)
     latent, query, attended = torch.randn(7, 40), torch.randn(7, 3, 12), torch.randn(7, 3, 40)
-    for ours, wanted in ((packed.expand(latent), dense.expand(latent)), (packed.absorb(query), dense.absorb(query)),
-                         (packed.values(attended), dense.values(attended))):
-        torch.testing.assert_close(ours, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(packed.expand(latent), dense.expand(latent), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(packed.absorb(query), dense.absorb(query), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(packed.values(attended), dense.values(attended), rtol=1e-4, atol=1e-5)
 
 
 TOKENS = random_tokens(3, 70, low=3, high=250)
