@@ -13,14 +13,16 @@ from contextlib import aclosing
 from io import BytesIO
 from typing import Any
 
+import redis
 from django.conf import settings
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, ASGIRequest
+from django.db import OperationalError
 from django.http import Http404, HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import get_resolver
 
-from webapp.api.errors import ApiError, failed, no_such_path, too_large
+from webapp.api.errors import ApiError, failed, no_such_path, overloaded, too_large
 from webapp.config.request_ids import HEADER, request_id_begin
 
 logger = logging.getLogger(__name__)
@@ -101,6 +103,9 @@ class ApiHandler(ASGIHandler):
             return no_such_path(request.path, request.method).response()
         except ApiError as error:
             return error.response()
+        except (redis.RedisError, OperationalError) as error:
+            logger.warning("%s %s waits for its parts: %s", request.method, request.path, error)
+            return overloaded("A part of this site does not answer right now.").response()
         except Exception:
             logger.exception("%s %s failed", request.method, request.path)
             return failed("Something went wrong here; the site's log says what.", code="internal_error").response()
