@@ -123,7 +123,7 @@ class LatentAttention:
 
 
 def part_of_step(step: StepTensors, sequences: Sequence[int], rows: Tensor) -> StepTensors:
-    """Return the step with only these sequences, whose tokens are rows."""
+    """Return what attention needs of the step for these sequences alone, whose tokens are rows."""
     chosen = torch.tensor(sequences, device=rows.device)
     counts = step.query_starts.diff()[chosen]
     starts = torch.cat((counts.new_zeros(1), counts.cumsum(0))).to(step.query_starts.dtype)
@@ -132,7 +132,7 @@ def part_of_step(step: StepTensors, sequences: Sequence[int], rows: Tensor) -> S
         sequence_of=torch.repeat_interleave(torch.arange(len(sequences), device=rows.device), counts),
         query_starts=starts, context_lens=step.context_lens[chosen], block_tables=step.block_tables[chosen],
         rotary=tuple((cosine[rows], sine[rows]) for cosine, sine in step.rotary), max_query=int(counts.max()),
-        max_context=int(step.context_lens[chosen].max()),
+        max_context=int(step.context_lens[chosen].max()), adapters=(),
     )  # fmt: skip
 
 
