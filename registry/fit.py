@@ -105,7 +105,8 @@ def device_of(node: Node, wanted: str = "") -> dict[str, Any]:
 def node_device(node: Node, wanted: str = "", *, memory_bytes: int | None = None) -> Device:
     """Return a machine's device for the planner, with its memory or the given part of it. Raises SpecError."""
     found = device_of(node, wanted)
-    return Device(name=found["name"], kind=found["kind"], memory_bytes=max(1, memory_bytes or found["memory_bytes"]))
+    return Device(name=found["name"], kind=found["kind"], memory_bytes=max(1, memory_bytes or found["memory_bytes"]),
+                  bandwidth=found.get("bandwidth", 0.0), flops=found.get("flops", {}))
 
 
 def fit_if_known(deployment: Deployment, node: Node, *, evictable: Sequence[Deployment] = ()) -> Fit | None:

@@ -76,6 +76,19 @@ def device_named(name: str) -> Device:
     return known
 
 
+def device_by_product(product: str, memory_bytes: int) -> Device | None:
+    """Return the known device behind a product name such as "NVIDIA A100-SXM4-80GB", or None.
+
+    Cards of the same name for other slots are slower, and those with other memory may be.
+    """
+    words = product.upper()
+    for device in DEVICES.values():
+        alike = abs(memory_bytes / device.memory_bytes - 1) < 0.1  # datasheets count in rounded decimal units
+        if device.name.upper() in words and alike and not any(slot in words for slot in ("PCIE", "NVL")):
+            return device
+    return None
+
+
 @functools.cache
 def this_machine() -> Device:
     """Return this machine's processor: memory as the system says, bandwidth measured once, FLOP/s from its cores.

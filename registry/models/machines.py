@@ -9,8 +9,9 @@ from registry.models.catalog import Version
 class Node(models.Model):
     """A machine with a node worker, as it last reported itself. It is alive while `seen_at` is some seconds old.
 
-    devices: a list of {"name", "kind" ("cpu" or "cuda"), "index", "memory_bytes", "free_bytes"}; the first is the one
-    that models are loaded on, and `device`, `memory_bytes` and `free_bytes` repeat it.
+    devices: a list of {"name", "kind" ("cpu" or "cuda"), "index", "memory_bytes", "free_bytes"} and, as far as they are
+    known, "bandwidth" and "flops" as inference.planner.Device has them; the first is the one that models are loaded on,
+    and `device`, `memory_bytes` and `free_bytes` repeat it.
     """
 
     name = models.CharField(max_length=128, unique=True)

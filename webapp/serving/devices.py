@@ -8,20 +8,26 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from inference.planner import device_by_product, this_machine
+
 QUERY = ["--query-gpu=index,name,memory.total,memory.free", "--format=csv,noheader,nounits"]
 QUERY_SECONDS = 5.0
 MIB = 1024**2
 
 
-def devices() -> list[dict[str, Any]]:
-    """Return the devices as registry.models.Node.devices has them; the first is the one that models are loaded on."""
-    return [*_accelerators(), _processor()]
+def devices(*, speeds: bool = True) -> list[dict[str, Any]]:
+    """Return the devices as registry.models.Node.devices has them; the first is the one that models are loaded on.
+
+    speeds: measure the processor's, which takes a tenth of a second the first time.
+    """
+    return [*_accelerators(), _processor(speeds=speeds)]
 
 
-def _processor() -> dict[str, Any]:
+def _processor(*, speeds: bool) -> dict[str, Any]:
     free, total = _memory()
+    measured = {"bandwidth": this_machine().bandwidth, "flops": this_machine().flops} if speeds else {}
     return {"name": f"{os.cpu_count()} × {_processor_name()}", "kind": "cpu", "index": 0, "memory_bytes": total,
-            "free_bytes": free}
+            "free_bytes": free, **measured}
 
 
 @functools.cache
@@ -75,6 +81,8 @@ def _accelerators() -> list[dict[str, Any]]:
     for line in answer.stdout.splitlines():
         index, name, total, free = (part.strip() for part in line.split(","))
         if index.isdecimal() and total.isdecimal() and free.isdecimal():
+            known = device_by_product(name, int(total) * MIB)
             found.append({"name": name, "kind": "cuda", "index": int(index), "memory_bytes": int(total) * MIB,
-                          "free_bytes": int(free) * MIB})
+                          "free_bytes": int(free) * MIB, "bandwidth": known.bandwidth if known else 0.0,
+                          "flops": known.flops if known else {}})
     return found

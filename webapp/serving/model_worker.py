@@ -89,7 +89,7 @@ def engine_config(deployment: Deployment) -> EngineConfig:
     return EngineConfig(model=str(version_folder(deployment.version)), threads=settings.PARLEY_ENGINE_THREADS,
                         kind=deployment.version.model.kind,  # type: ignore[arg-type]  # adapters are refused earlier
                         max_adapters=deployment.adapters.count(),
-                        **{"device": devices()[0]["kind"]} | engine_arguments(deployment))
+                        **{"device": devices(speeds=False)[0]["kind"]} | engine_arguments(deployment))
 
 
 def _start_engine(deployment: Deployment) -> EngineHost:

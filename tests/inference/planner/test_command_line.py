@@ -9,6 +9,7 @@ from typing import Any
 import gguf
 import pytest
 
+from inference.planner import device_by_product, this_machine
 from inference.planner.__main__ import main
 from inference.planner.gguf_header import TYPES, read_gguf
 from tests.inference.planner import published
@@ -162,3 +163,21 @@ def test_the_table_shows_the_arithmetic(config: Path, capsys: pytest.CaptureFixt
     text = capsys.readouterr().out
     assert "2 (key and value) × 80 layers × 8 KV heads × 128 × 2 bytes (bfloat16)" in text
     assert text.rstrip().splitlines()[-1].startswith(("It fits", "With", "A device", "Shared"))
+
+
+@pytest.mark.parametrize(("product", "mebibytes", "name"), [
+    ("NVIDIA H200", 143_771, "H200"), ("NVIDIA H100 80GB HBM3", 81_559, "H100"),
+    ("NVIDIA A100-SXM4-80GB", 81_920, "A100"), ("NVIDIA L40S", 46_068, "L40S"),
+    ("NVIDIA GeForce RTX 4090", 24_564, "RTX 4090"), ("NVIDIA H100 PCIe", 81_559, None),
+    ("NVIDIA A100-SXM4-40GB", 40_960, None), ("NVIDIA T4", 15_360, None),
+])
+def test_devices_are_known_by_what_nvidia_smi_calls_them(product: str, mebibytes: int, name: str | None) -> None:
+    known = device_by_product(product, mebibytes * 2**20)
+    assert (known and known.name) == name
+
+
+def test_this_machine_has_memory_bandwidth_and_flops() -> None:
+    machine = this_machine()
+    assert machine.memory_bytes > 10**9
+    assert 10**9 < machine.bandwidth < 10**13
+    assert 10**9 < machine.flops_for(32) < 10**15
