@@ -130,10 +130,14 @@ def deployment_fit(deployment: Deployment, node: Node, *, evictable: Sequence[De
 
 
 def held_bytes(deployment: Deployment) -> int:
-    """Return what a loaded deployment holds: as its engine measured it, else as it was planned."""
+    """Return what a loaded deployment holds: as its engine measured it, else as it was planned.
+
+    Where PARLEY_MODEL_MEMORY deals memory out, at least what it was let in for: that is what its end gives back.
+    """
     measured = deployment.facts.get("resident_bytes") or (
         deployment.facts.get("weights_bytes", 0) + deployment.facts.get("kv_cache_bytes", 0))
-    return int(measured or deployment.plan.get("total_bytes", 0))
+    planned = int(deployment.plan.get("needed_bytes", 0))
+    return max(int(measured), planned) if settings.PARLEY_MODEL_MEMORY or not measured else int(measured)
 
 
 def nodes_alive() -> list[Node]:

@@ -21,7 +21,7 @@ def alias_set(*, model: Model, name: str, version: Version, by: Viewer | None) -
     except ValidationError as error:
         raise ChangeRefused(f"The alias {name[:80]!r} is not allowed: {error.messages[0]}") from None
     with transaction.atomic():
-        Model.objects.select_for_update().get(pk=model.pk)
+        Model.objects.select_for_update(no_key=True).get(pk=model.pk)
         version = _usable(model, version)
         alias = Alias.objects.select_related("version__model").filter(model=model, name=name).first()
         if alias is None:
@@ -39,7 +39,7 @@ def alias_back(*, alias: Alias, by: Viewer | None) -> Alias:
     """Move an alias back to where it pointed before; twice is where it was. Raises ChangeRefused, NotAllowed."""
     require_administrator(by)
     with transaction.atomic():
-        Model.objects.select_for_update().get(pk=alias.model_id)
+        Model.objects.select_for_update(no_key=True).get(pk=alias.model_id)
         alias = Alias.objects.select_related("model", "version__model", "previous__model").get(pk=alias.pk)
         if alias.previous is None:
             raise ChangeRefused(f"{alias} was never moved.")

@@ -132,7 +132,7 @@ def version_delete(*, version: Version, by: Viewer | None) -> Version:
 
 
 def _locked(version: Version) -> Version:
-    Model.objects.select_for_update().get(pk=version.model_id)
+    Model.objects.select_for_update(no_key=True).get(pk=version.model_id)
     return Version.objects.select_related("model").get(pk=version.pk)
 
 

@@ -100,6 +100,7 @@ def deployment_unload(*, deployment: Deployment, by: Viewer | None = None, force
     """
     require_administrator(by)
     with transaction.atomic():
+        _lock(deployment.version_id)
         rows = Deployment.objects.filter(pk=deployment.pk)
         changed = rows.filter(Q(wanted=True) | Q(force_unload=False)).update(wanted=False, force_unload=force)
         rows.filter(state=DeploymentState.FAILED).update(state=DeploymentState.UNLOADED, reason="")
@@ -113,16 +114,22 @@ def deployment_remove(*, deployment: Deployment, by: Viewer | None) -> None:
     """Forget a deployment and its settings. Raises ChangeRefused while it is loaded or wished, NotAllowed."""
     require_administrator(by)
     with transaction.atomic():
-        row = Deployment.objects.select_for_update().get(pk=deployment.pk)
+        _lock(deployment.version_id)
+        row = Deployment.objects.get(pk=deployment.pk)
         if row.state in HELD or (row.wanted and row.state != DeploymentState.FAILED):
             raise ChangeRefused(f"{deployment} is loaded or about to be. Unload it first.")
         audit_record(by=by, action=Action.SETTINGS, subject=deployment.version, words=f"removed {deployment}")
         row.delete()
 
 
+def _lock(version_pk: int) -> None:
+    """Have everybody who changes the version's deployments wait for each other, always before any row of them."""
+    Version.objects.select_for_update(no_key=True).get(pk=version_pk)
+
+
 def _locked(version: Version, node: str) -> Deployment:
-    """The version's deployment on that machine, locked, or a new one that isn't saved."""
-    Version.objects.select_for_update().get(pk=version.pk)  # of two who make the first one, the second waits
+    """The version's deployment on that machine, or a new one that isn't saved; nobody else changes it meanwhile."""
+    _lock(version.pk)
     found = Deployment.objects.select_related("version__model").filter(version=version, node=node).first()
     return found or Deployment(version=version, node=node, wanted=False)
 

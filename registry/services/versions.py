@@ -31,7 +31,7 @@ def version_begin(*, name: str, kind: Kind, source: str, by: Viewer | None = Non
         raise ImportRefused("An adapter needs the version that it was made for: give its parent")
     with transaction.atomic():
         Model.objects.get_or_create(name=name, defaults={"kind": kind})
-        model = Model.objects.select_for_update().get(name=name)  # whoever holds this row gives the next number
+        model = Model.objects.select_for_update(no_key=True).get(name=name)  # its holder gives the next number
         if model.kind != kind:
             raise ImportRefused(f"{name} is a model for {model.kind}; a version for {kind} needs another name")
         last: int | None = model.versions.aggregate(last=Max("number"))["last"]
@@ -49,7 +49,7 @@ def version_store(*, version: Version, files: Sequence[StagedFile], report: Repo
     one is rejected as its double. Raises ImportRefused when the version is no longer verifying.
     """
     with transaction.atomic():
-        Model.objects.select_for_update().get(pk=version.model_id)
+        Model.objects.select_for_update(no_key=True).get(pk=version.model_id)
         if double := version_with_content(name=version.model.name, files=files):
             version_reject(version=version, reason=f"Has the same content as {double}.")
             return double

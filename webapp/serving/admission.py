@@ -29,7 +29,7 @@ class RoomOnNode:
         if budget:
             rows = Deployment.objects.filter(held_by=self._holder, state__in=[
                 DeploymentState.LOADED, DeploymentState.LOADING, DeploymentState.UNLOADING])
-            taken = sum(max(held_bytes(row), row.plan.get("needed_bytes", 0)) for row in rows)
+            taken = sum(map(held_bytes, rows))
             first = devices[0]
             devices[0] = first | {"memory_bytes": min(budget, first["memory_bytes"]),
                                   "free_bytes": max(0, min(first["free_bytes"], budget - taken))}

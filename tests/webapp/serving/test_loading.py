@@ -46,8 +46,10 @@ def make_tiny(tmp_path: Path, name: str) -> "Version":
 
 
 @pytest.fixture
-def small_node(transactional_db: None, clean_redis: Any, redis_url: str, tmp_path: Path) -> Iterator[RunningNode]:
+def small_node(transactional_db: None, clean_redis: Any, redis_url: str, tmp_path: Path,
+               settings: Any) -> Iterator[RunningNode]:
     """A machine that has memory for one tiny model at a time."""
+    settings.PARLEY_MODEL_MEMORY = MEMORY_FOR_ONE
     node = RunningNode(redis_url=redis_url, log=tmp_path / "node.log", PARLEY_MODEL_MEMORY=str(MEMORY_FOR_ONE))
     yield node
     node.stop()
