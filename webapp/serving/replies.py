@@ -121,6 +121,14 @@ class ReplyHub:
             async with asyncio.timeout(READY_SECONDS):
                 await self._listening.wait()
 
+    async def end(self) -> None:
+        """Stop listening; a later `begin` starts anew."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._listening.clear()
+
     def follow(self, generation_id: object, take: Callable[[Part], None]) -> Follower:
         """Begin to follow a generation, best before it is made; `leave` ends it."""
         follower = Follower(str(generation_id), take, now=asyncio.get_running_loop().time())

@@ -39,7 +39,16 @@ def likely(draw: st.DrawFn, operation: Any) -> Any:
         case.path_parameters = {"model_id": draw(st.sampled_from([CHAT, EMBED, "smollm2:1", "nothing"]))}
     if isinstance(case.body, dict) and draw(st.integers(0, 9)):
         case.body = put_right(draw, operation, case.body)
+    if isinstance(case.body, dict) and "completions" in operation.path:
+        case.body = short(case.body)
     return case
+
+
+def short(body: dict[str, Any]) -> dict[str, Any]:
+    """The same with a reply of a few tokens: without a limit it could be as long as the context."""
+    limits = [name for name in ("max_tokens", "max_completion_tokens") if isinstance(body.get(name), int)]
+    bounded = {name: min(body[name], SMALL[name]) for name in limits}
+    return body | (bounded or {"max_tokens": SMALL["max_tokens"]})
 
 
 def put_right(draw: st.DrawFn, operation: Any, body: dict[str, Any]) -> dict[str, Any]:
@@ -56,8 +65,8 @@ def put_right(draw: st.DrawFn, operation: Any, body: dict[str, Any]) -> dict[str
     for name, most in SMALL.items():
         if isinstance(found.get(name), int):
             found[name] = min(found[name], most)
-    if "completions" in operation.path and "max_completion_tokens" not in found:
-        found["max_tokens"] = 3
+    if "max_completion_tokens" in found:
+        found.pop("max_tokens", None)
     if operation.path == "/tokenize" and "prompt" in found:
         found.pop("messages", None)
     if isinstance(found.get("logit_bias"), dict):

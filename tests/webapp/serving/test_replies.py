@@ -113,3 +113,4 @@ async def test_the_hub_brings_every_text_whole_told_or_not(make_generation: Make
     assert text_of(found) == "Once upon a time."
     hub.leave(follower)
     assert hub.following == 0
+    await hub.end()
