@@ -1,4 +1,4 @@
-"""Products of 8-bit activations and 8-bit weights in exact 32-bit sums, a group of 32 inputs at a time, as LLVM IR.
+"""Products of 8-bit activations and 8-bit weights in exact 32-bit sums, a group of 16 inputs at a time, as LLVM IR.
 
 On processors with VNNI one instruction multiplies and adds 64 pairs. The sums are whole numbers, so every processor
 gives the same; how groups are scaled and added in float32 is written out, so a row's bits follow from the source.
@@ -33,8 +33,9 @@ from inference.kernels.vector import (
     store,
 )
 
-GROUP = 32
-"""Inputs that share one scale, in weights and in activations."""
+GROUP = LANES
+"""Inputs that share one scale, in weights and in activations. Groups of 32 are a fifth faster; on the demo model they
+take the least cosine of 72 texts from 0.9996 to 0.9990."""
 QUAD = 4
 """Inputs whose products one 32-bit lane adds up at once."""
 ROWS8 = 6 if VECTORS == 2 else 3
@@ -125,7 +126,7 @@ def make_tile8(rows: int) -> Any:
 
 @intrinsic
 def quantise_group(_context: Any, _x: Any, _factors: Any, _codes: Any, _scale: Any, _first: Any) -> Any:
-    """quantise_group(x, factors, codes, scale, first): 32 floats x * factors become int8 codes and their scale.
+    """quantise_group(x, factors, codes, scale, first): 16 floats x * factors become int8 codes and their scale.
 
     Addresses. scale = largest magnitude / 127; first = -128 * sum of codes, which takes back what unsigned weights
     (128 too large) add. A group of zeros has scale 0; one with a value that is not finite has scale NaN.
@@ -133,17 +134,14 @@ def quantise_group(_context: Any, _x: Any, _factors: Any, _codes: Any, _scale: A
 
     def codegen(context: Any, b: Builder, _signature: Any, args: Any) -> Value:
         x, factors, codes, scale, first = args
-        parts = [b.fmul(load(b, b.add(x, int64(v * VECTOR_BYTES))), load(b, b.add(factors, int64(v * VECTOR_BYTES))))
-                 for v in range(GROUP // LANES)]
+        values = b.fmul(load(b, x), load(b, factors))
         absolute = cgutils.get_or_insert_function(
             b.module, ir.FunctionType(VECTOR, [VECTOR]), f"llvm.fabs.v{LANES}f32")
-        largest = cgutils.get_or_insert_function(
+        largest = cgutils.get_or_insert_function(  # NaN where one is among them
             b.module, ir.FunctionType(FLOAT, [VECTOR]), f"llvm.vector.reduce.fmaximum.v{LANES}f32")
-        tops = [b.call(largest, [b.call(absolute, [part])]) for part in parts]
-        top = b.select(b.fcmp_unordered(">", tops[0], tops[1]), tops[0], tops[1])  # keeps a NaN of either
-        top = b.select(b.fcmp_unordered("uno", tops[1], tops[1]), tops[1], top)
-        finite = b.fcmp_ordered("<", top, ir.Constant(FLOAT, 3.0e38))
-        some = b.and_(finite, b.fcmp_ordered(">", top, ir.Constant(FLOAT, 0.0)))
+        top = b.call(largest, [b.call(absolute, [values])])
+        finite = b.fcmp_ordered("<", top, ir.Constant(FLOAT, float("inf")))
+        some = b.and_(finite, b.fcmp_ordered(">", top, ir.Constant(FLOAT, 1e-30)))
         factor = broadcast(b, b.select(some, b.fdiv(ir.Constant(FLOAT, 127.0), top), ir.Constant(FLOAT, 0.0)))
         nan = ir.Constant(FLOAT, float("nan"))
         b.store(b.select(finite, b.fdiv(top, ir.Constant(FLOAT, 127.0)), nan), pointer(b, scale, FLOAT), align=4)
@@ -152,13 +150,9 @@ def quantise_group(_context: Any, _x: Any, _factors: Any, _codes: Any, _scale: A
         add = cgutils.get_or_insert_function(
             b.module, ir.FunctionType(INT32, [VECTOR_INT32]), f"llvm.vector.reduce.add.v{LANES}i32")
         narrow = ir.VectorType(ir.IntType(8), LANES)
-        total = ir.Constant(INT32, 0)
-        for v, part in enumerate(parts):
-            value = b.select(_mask(b, some), b.call(rounded, [b.fmul(part, factor)]), constant(0.0))
-            whole = b.fptosi(value, VECTOR_INT32)
-            b.store(b.trunc(whole, narrow), pointer(b, b.add(codes, int64(v * LANES)), narrow), align=1)
-            total = b.add(total, b.call(add, [whole]))
-        b.store(b.mul(total, ir.Constant(INT32, -128)), pointer(b, first, INT32), align=4)
+        whole = b.fptosi(b.select(_mask(b, some), b.call(rounded, [b.fmul(values, factor)]), constant(0.0)), VECTOR_INT32)
+        b.store(b.trunc(whole, narrow), pointer(b, codes, narrow), align=1)
+        b.store(b.mul(b.call(add, [whole]), ir.Constant(INT32, -128)), pointer(b, first, INT32), align=4)
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 5), codegen

@@ -16,9 +16,9 @@ Array = npt.NDArray[np.float32]
 
 
 class Packed8(NamedTuple):
-    """Packed 8-bit weights of one linear layer of every layer; inputs are a multiple of 32.
+    """Packed 8-bit weights of one linear layer of every layer; inputs are a multiple of 16.
 
-    codes: [layers, panels, inputs / 4, 32, 4] uint8, 128 too large. scales: [layers, panels, inputs / 32, 32] float32.
+    codes: [layers, panels, inputs / 4, 32, 4] uint8, 128 too large. scales: [layers, panels, inputs / 16, 32] float32.
     factors: [layers, inputs], what activations are multiplied by before they become codes. bias: [layers, panels * 32].
     """
 
@@ -65,8 +65,8 @@ def _project_codes(x, x_stride, rows, packed, layer, out, out_stride, residual, 
         code = address(codes) + row * codes.strides[0]
         scale, first = address(scales) + row * scales.strides[0], address(firsts) + row * firsts.strides[0]
         for group in range(groups):
-            quantise_group(at + group * 128, factors + group * 128, code + group * 32, scale + group * 4,
-                           first + group * 4)
+            quantise_group(at + group * GROUP * 4, factors + group * GROUP * 4, code + group * GROUP,
+                           scale + group * 4, first + group * 4)
     _panels8(rows, packed, layer, out, out_stride, residual, residual_stride, codes, scales, firsts)
 
 
@@ -101,7 +101,7 @@ def _panels8(rows, packed, layer, out, out_stride, residual, residual_stride, co
 
 
 def pack8(weights: list[Array], biases: list[Array], factors: list[Array]) -> Packed8:
-    """Return packed weights of each layer [outputs, inputs], symmetric in groups of 32 inputs of an output.
+    """Return packed weights of each layer [outputs, inputs], symmetric in groups of 16 inputs of an output.
 
     factors: [inputs] of each layer; activations are multiplied by them, and weights divided. Outputs and inputs are
     multiples of 32. A group's scale is its largest magnitude / 127.

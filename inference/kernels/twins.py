@@ -3,9 +3,11 @@
 import numpy as np
 import numpy.typing as npt
 
+from inference.kernels.dot8 import GROUP
 from inference.kernels.integer_products import activation_limit
 from inference.kernels.linear import PANEL, Packed
 from inference.kernels.pool import Pool
+from inference.kernels.projection import Packed8
 
 Float32 = npt.NDArray[np.float32]
 Int32 = npt.NDArray[np.int32]
@@ -71,4 +73,17 @@ def attention(query: Float32, keys: Float32, values: Float32) -> Float32:
     scores = keys.astype(np.float64) @ query
     weights = np.exp(scores - scores.max())
     out: Float32 = (weights @ values / weights.sum()).astype(np.float32)
+    return out
+
+
+def project8(x: Float32, packed: Packed8, layer: int) -> Float32:
+    """Return x [rows, inputs] times 8-bit weights, both rounded in groups of 16 inputs, with the layer's bias."""
+    panels, quads, lanes, four = packed.codes.shape[1:]
+    codes = packed.codes[layer].transpose(0, 2, 1, 3).reshape(panels * lanes, quads * four).astype(np.int64) - 128
+    scales = packed.scales[layer].transpose(0, 2, 1).reshape(panels * lanes, -1)  # [outputs, groups]
+    scaled = (x * packed.factors[layer]).reshape(len(x), scales.shape[1], GROUP)
+    steps = np.abs(scaled).max(axis=2) / np.float32(127)  # [rows, groups]
+    rounded = np.rint(scaled * (np.float32(1) / np.where(steps > 0, steps, 1))[..., None]).astype(np.int64)
+    sums = np.einsum("rgi,ogi->rog", rounded, codes.reshape(len(codes), -1, GROUP))
+    out: Float32 = (np.einsum("rog,rg,og->ro", sums, steps, scales) + packed.bias[layer]).astype(np.float32)
     return out

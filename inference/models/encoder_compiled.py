@@ -27,7 +27,7 @@ def can_compile(spec: EncoderSpec) -> bool:
 
 
 class CompiledEncoder:
-    """An encoder in packed weights. mode: `float32`, or `int8` with 8-bit products in groups of 32 inputs."""
+    """An encoder in packed weights. mode: `float32`, or `int8` with 8-bit products in groups of 16 inputs."""
 
     def __init__(self, spec: EncoderSpec, weights: EncoderWeights, *, mode: Mode, threads: int) -> None:
         self.hidden_size, self.max_tokens, self.vocab_size = spec.hidden_size, spec.max_position, spec.vocab_size
