@@ -42,6 +42,7 @@ from inference.protocol import (
     decode_engine_frame,
     encode,
 )
+from inference.questions import Questions
 from inference.spec import EngineConfig
 
 logger = logging.getLogger(__name__)
@@ -88,8 +89,7 @@ class EngineProcess:
         self._ready: Ready | None = None
         self._lost: str | None = None
         self._load_failed = False
-        self._answers: dict[int, Stats | AdapterChanged | None] = {}
-        self._answer_keys = 0
+        self._questions = Questions()
         self._pooled = PooledCalls()
         self._stopping = False
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
@@ -162,7 +162,7 @@ class EngineProcess:
 
         Raises EngineLostError, or TimeoutError after `timeout` seconds.
         """
-        return cast(Stats, self._ask(lambda key: StatsRequest(key, experts), timeout))
+        return cast(Stats, self._questions.ask(lambda key: StatsRequest(key, experts), self._send, timeout))
 
     def load_adapter(self, name: str, folder: Path, timeout: float = 120.0) -> str:
         """Load a LoRA adapter under a name that requests may give; return the hash of its content, in hex.
@@ -176,30 +176,10 @@ class EngineProcess:
         self._change_adapter(lambda key: UnloadAdapter(key, name), timeout)
 
     def _change_adapter(self, make: Callable[[int], ClientFrame], timeout: float) -> str:
-        changed = cast(AdapterChanged, self._ask(make, timeout))
+        changed = cast(AdapterChanged, self._questions.ask(make, self._send, timeout))
         if changed.error:
             raise AdapterRefusedError(changed.error)
         return changed.digest
-
-    def _ask(self, make: Callable[[int], ClientFrame], timeout: float) -> Stats | AdapterChanged:
-        """Send the frame made with a key of its own, and return the answer that has the key."""
-        with self._changed:
-            self._answer_keys += 1
-            key = self._answer_keys
-            self._answers[key] = None
-        try:
-            self._send(make(key))
-            with self._changed:
-                self._changed.wait_for(lambda: self._answers[key] or self._lost is not None, timeout)
-                answer = self._answers[key]
-        finally:
-            with self._changed:
-                del self._answers[key]
-        if answer is not None:
-            return answer
-        if self._lost is not None:
-            raise EngineLostError(self._lost)
-        raise TimeoutError(f"the engine gave no answer within {timeout:g} s")
 
     def stop(self, timeout: float = 5.0) -> None:
         """End the process: ask it, close its pipe, and kill it if it is still there after `timeout` seconds."""
@@ -260,18 +240,20 @@ class EngineProcess:
             self._lost = reason
             self._changed.notify_all()
         self._pooled.fail_all(EngineLostError(reason))
+        self._questions.fail_all(EngineLostError(reason))
         if not self._stopping:
             self._on_lost(reason)
 
     def _receive(self, frame: EngineFrame) -> None:
-        if isinstance(frame, Loading | Ready | Stats | AdapterChanged):
+        if isinstance(frame, Stats | AdapterChanged):
+            self._questions.settle(frame)
+            return
+        if isinstance(frame, Loading | Ready):
             with self._changed:
                 if isinstance(frame, Loading):
                     self._loading.append(frame)
-                elif isinstance(frame, Ready):
+                else:
                     self._ready = frame
-                elif frame.request_key in self._answers:
-                    self._answers[frame.request_key] = frame
                 self._changed.notify_all()
             return
         if self._pooled.settle(frame):

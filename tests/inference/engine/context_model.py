@@ -173,4 +173,5 @@ def load_context_engine(config: EngineConfig, *, on_progress: Callable[[str, int
                       max_num_batched_tokens=config.max_num_batched_tokens, max_model_len=4096)
     harness.runner.step_s = float(step_s or 0)
     on_progress("reading", 50, 50)
-    return LoadedEngine(loop=harness.loop, max_model_len=4096, weights_bytes=0, kv_cache_bytes=0, load_seconds=0.0)
+    return LoadedEngine(loop=harness.loop, mode=config.mode, notes=(), max_model_len=4096, weights_bytes=0,
+                        kv_cache_bytes=0, load_seconds=0.0)
