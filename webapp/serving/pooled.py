@@ -115,6 +115,11 @@ def pooled_claim(job_id: str) -> None:
     bytes_client().set(claim_key(job_id), b"1", ex=CLAIM_SECONDS)
 
 
+def pooled_let_go(job_id: str) -> None:
+    """Say that nobody has the job in hand any more. Raises redis.RedisError."""
+    bytes_client().delete(claim_key(job_id))
+
+
 def pooled_answer(job: PooledJob, answers: Sequence[tuple[str, PooledAnswer]]) -> None:
     """Store answers by the ids of their frames and tell the process that waits. Raises redis.RedisError."""
     with bytes_client().pipeline(transaction=False) as pipe:

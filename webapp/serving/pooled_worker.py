@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 
-import redis
 from django.db import Error as DatabaseFailure
 from django.db import connections
 
@@ -19,12 +18,11 @@ from webapp.serving.metrics import pooled_observe
 from webapp.serving.pooled import (
     CLAIM_SECONDS,
     PooledAnswer,
-    PooledJob,
     PooledRequest,
     pooled_answer,
     pooled_claim,
-    pooled_dispatch_again,
     pooled_finish,
+    pooled_let_go,
     pooled_take,
     usage_rows,
 )
@@ -37,8 +35,8 @@ Done = tuple[PooledRequest, "Future[PooledReply]"]
 def pooled_run(job_id: str, *, pool: Pool) -> None:
     """See a job through; nothing happens when it is over. Run twice, it computes twice, and the first answer counts.
 
-    pool: inference.client.EngineProcess.pool. A job whose engine is lost goes back to the queue. Raises
-    redis.RedisError; then whoever waits sends the job again.
+    pool: inference.client.EngineProcess.pool. A job whose engine is lost, or that can't be answered
+    because Valkey is away (redis.RedisError), is sent again by whoever waits for it.
     """
     job = pooled_take(job_id)
     if job is None:
@@ -62,7 +60,7 @@ def pooled_run(job_id: str, *, pool: Pool) -> None:
         told = [(request, answer) for request, answer in answers if answer is not None]
         pooled_answer(job, [(request.frame.request_id, answer) for request, answer in told])
         answered += [request for request, answer in told if answer.reply is not None]
-    _end(job_id, job, answered, lost=lost)
+    _end(job_id, answered, lost=lost)
 
 
 def _note(done: "queue.SimpleQueue[Done]", request: PooledRequest, future: "Future[PooledReply]") -> None:
@@ -95,7 +93,7 @@ def _answer(future: "Future[PooledReply]") -> PooledAnswer | None:
         return None
 
 
-def _end(job_id: str, job: PooledJob, answered: list[PooledRequest], *, lost: bool) -> None:
+def _end(job_id: str, answered: list[PooledRequest], *, lost: bool) -> None:
     rows = usage_rows(answered)
     pooled_observe(answered, seconds=[row.seconds for row in rows])
     try:
@@ -104,8 +102,7 @@ def _end(job_id: str, job: PooledJob, answered: list[PooledRequest], *, lost: bo
         logger.exception("the usage of job %s was not written", job_id)
     finally:
         connections.close_all()
-    if not lost:
+    if lost:
+        pooled_let_go(job_id)  # whoever waits sends it again, when another worker can take it
+    else:
         pooled_finish(job_id)
-        return
-    with suppress(redis.RedisError, OSError):
-        pooled_dispatch_again(job_id, version=job.requests[0].version)
