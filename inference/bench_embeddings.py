@@ -82,9 +82,11 @@ def _report(seconds: dict[str, list[float]], vectors: dict[str, Float32], *, tex
     ratios: dict[str, Any] = {}
     for name, median in medians.items():
         cosine = np.sum(vectors[name].astype(np.float64) * reference, axis=1)
-        print(json.dumps({"engine": name, "texts_per_s": round(texts / median, 1), "tokens_per_s": round(tokens / median),
-                          "seconds": [round(value, 3) for value in seconds[name]],
-                          "least_cosine": round(float(cosine.min()), 7), "mean_cosine": round(float(cosine.mean()), 7)}))
+        print(json.dumps({
+            "engine": name, "texts_per_s": round(texts / median, 1), "tokens_per_s": round(tokens / median),
+            "seconds": [round(value, 3) for value in seconds[name]],
+            "least_cosine": round(float(cosine.min()), 7), "mean_cosine": round(float(cosine.mean()), 7),
+        }))
         ratios[name] = round(medians["sentence-transformers"] / median, 3)
     print(json.dumps({"texts": texts, "tokens": tokens, "ratios": ratios}))
 
@@ -136,7 +138,7 @@ class _Peer:
 
 
 def make_texts(model: Path, count: int) -> tuple[list[str], int]:
-    """Return so many texts of 8 to 256 tokens, lengths drawn evenly, cut from the evaluation texts, and their tokens."""
+    """Return so many texts of 8 to 256 tokens, lengths drawn evenly, of the evaluation texts, and their tokens."""
     words: Sequence[str] = "\n".join(path.read_text() for path in sorted(CORPUS.glob("*.txt"))).split()
     tokenizer = EmbeddingText.from_path(model)
     encoded = [(word, len(ids) - 2) for word, ids in

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -110,10 +110,10 @@ def _serve(config: EngineConfig, engine: "LoadedEngine | LoadedPooling", frames:
 
     give_back_freed_memory()
     if isinstance(engine.loop, PoolingLoop):
-        frames.announce(_pooling_ready(config, cast("LoadedPooling", engine)))
+        frames.announce(_pooling_ready(config, engine))
         PoolingService(engine.loop, frames, inbox).run()
     else:
-        frames.announce(_ready(config, cast("LoadedEngine", engine)))
+        frames.announce(_ready(config, engine))
         ChatService(engine.loop, frames, inbox).run()
 
 

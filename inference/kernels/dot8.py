@@ -150,7 +150,8 @@ def quantise_group(_context: Any, _x: Any, _factors: Any, _codes: Any, _scale: A
         add = cgutils.get_or_insert_function(
             b.module, ir.FunctionType(INT32, [VECTOR_INT32]), f"llvm.vector.reduce.add.v{LANES}i32")
         narrow = ir.VectorType(ir.IntType(8), LANES)
-        whole = b.fptosi(b.select(_mask(b, some), b.call(rounded, [b.fmul(values, factor)]), constant(0.0)), VECTOR_INT32)
+        codes_in_float = b.select(_mask(b, some), b.call(rounded, [b.fmul(values, factor)]), constant(0.0))
+        whole = b.fptosi(codes_in_float, VECTOR_INT32)
         b.store(b.trunc(whole, narrow), pointer(b, codes, narrow), align=1)
         b.store(b.mul(b.call(add, [whole]), ir.Constant(INT32, -128)), pointer(b, first, INT32), align=4)
         return context.get_dummy_value()

@@ -51,7 +51,8 @@ class CompiledEncoder:
         known = len(self._tables.token_type)
         types = batch.token_types if known > 1 else np.zeros(tokens, np.int32)
         texts = Texts(batch.token_ids, batch.positions + np.int32(spec.position_offset), types, batch.starts)
-        run_texts(texts, self._tables, self._norms, np.float32(spec.norm_eps), spec.num_heads, *self._projections,
+        qkv, output, up, down = self._projections
+        run_texts(texts, self._tables, self._norms, np.float32(spec.norm_eps), spec.num_heads, qkv, output, up, down,
                   room, self._threads)
         return room.stream[:tokens].copy()
 
@@ -142,4 +143,5 @@ def _balance(weight: npt.NDArray[np.float32], norm: Norm | None) -> Float32:
         return np.ones(weight.shape[1], np.float32)
     size = np.maximum(np.sqrt(np.square(norm.weight) + np.square(norm.bias)), 1e-5)
     steep = np.maximum(np.sqrt(np.mean(np.square(weight), axis=0)), 1e-5)
-    return np.sqrt(steep / size).astype(np.float32)
+    factors: Float32 = np.sqrt(steep / size).astype(np.float32)
+    return factors

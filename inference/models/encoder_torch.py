@@ -153,8 +153,8 @@ class _View:
             mask = self._window[:count, :count] if local and self._window is not None else None
             if self._bias is not None:
                 mask = self._bias[:, :count, :count]
-            parts = (part[first:last].transpose(0, 1)[None] for part in (query, key, value))
-            out[first:last] = F.scaled_dot_product_attention(*parts, attn_mask=mask)[0].transpose(0, 1)
+            q, k, v = (part[first:last].transpose(0, 1)[None] for part in (query, key, value))
+            out[first:last] = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)[0].transpose(0, 1)
         return out.view(len(qkv), spec.hidden_size)
 
 

@@ -48,4 +48,5 @@ def layer_norm(x: Float32, norm: Norm, epsilon: float) -> Float32:
     wide = x.astype(np.float64)
     centred = wide - wide.mean(axis=-1, keepdims=True)
     scaled = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + epsilon) * norm.weight
-    return (scaled if norm.bias is None else scaled + norm.bias).astype(np.float32)
+    out: Float32 = (scaled if norm.bias is None else scaled + norm.bias).astype(np.float32)
+    return out

@@ -53,25 +53,26 @@ class DensePooler:
         if dimensions is not None:
             vector = vector[:, :dimensions]
         wanted = self._spec.normalise if normalised is None else normalised
-        return (normalise(vector) if wanted else vector)[0]
+        final: Float32 = (normalise(vector) if wanted else vector)[0]
+        return final
 
 
 def pool(hidden: Float32, mode: PoolingMode, *, first_weight: int = 1) -> Float32:
     """Pool hidden states [tokens, hidden] to one vector [hidden]. first_weight: of the first row in weightedmean."""
     count = len(hidden)
+    pooled: Float32
     if mode == "cls":
-        return hidden[0]
-    if mode == "lasttoken":
-        return hidden[-1]
-    if mode == "max":
-        return hidden.max(axis=0)
-    if mode == "weightedmean":
+        pooled = hidden[0]
+    elif mode == "lasttoken":
+        pooled = hidden[-1]
+    elif mode == "max":
+        pooled = hidden.max(axis=0)
+    elif mode == "weightedmean":
         weights = np.arange(first_weight, first_weight + count, dtype=np.float32)
-        weighted: Float32 = (hidden * weights[:, None]).sum(axis=0) / weights.sum()
-        return weighted
-    divisor = np.float32(count if mode == "mean" else math.sqrt(count))
-    summed: Float32 = hidden.sum(axis=0) / divisor
-    return summed
+        pooled = (hidden * weights[:, None]).sum(axis=0) / weights.sum()
+    else:
+        pooled = hidden.sum(axis=0) / np.float32(count if mode == "mean" else math.sqrt(count))
+    return pooled
 
 
 def sparse_weights(hidden: Float32, token_ids: Sequence[int], head: Linear, unused: Collection[int]

@@ -17,6 +17,8 @@ from inference.models.encoder_compiled import CompiledEncoder, can_compile
 from inference.models.encoder_torch import TorchEncoder
 from tests.inference.encoders.tiny_encoders import FAMILIES, POSITIONS, SIZES, tiny_encoder
 
+pytestmark = pytest.mark.slow  # a cold start compiles the kernels
+
 LENGTHS = (1, 7, 40, 150, POSITIONS - 10)  # modernbert's window of 16 to each side and mpnet's 128 are passed
 TOLERANCE = 2e-5
 

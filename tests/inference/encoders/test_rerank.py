@@ -29,6 +29,8 @@ from inference.text.pairs import (
 from tests.inference.encoders.tiny_encoders import WORDS, tiny_encoder, write_modules, write_tokenizer
 from tests.tiny_models import CONTROL_TOKENS, VOCAB_SIZE, tiny_tokenizer
 
+pytestmark = pytest.mark.slow  # a cold start compiles the kernels
+
 QUERY = "what is the capital of france"
 DOCUMENTS = ["paris is the capital of france", "the cat sat on the mat", "berlin", "money in the river bank " * 30]
 

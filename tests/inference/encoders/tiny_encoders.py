@@ -9,7 +9,11 @@ import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", "what", "is", "capital", "of", "france", "paris", "berlin", "river", "bank", "money", "query", "document", "web", "search", "given", "passage", "answer", "relevant", "no", "yes", "and", "or", "to", "in", "it", "was", "big", "small", "red", "blue", "green", "one", "two", "three", "four"]
+WORDS = [
+    "the", "a", "cat", "dog", "sat", "on", "mat", "what", "is", "capital", "of", "france", "paris", "berlin", "river",
+    "bank", "money", "query", "document", "web", "search", "given", "passage", "answer", "relevant", "no", "yes",
+    "and", "or", "to", "in", "it", "was", "big", "small", "red", "blue", "green", "one", "two", "three", "four",
+]
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = [*SPECIAL, *WORDS, *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcdefghijklmnopqrstuvwxyz")]
 SIZES: dict[str, Any] = {"vocab_size": len(VOCABULARY), "hidden_size": 64, "intermediate_size": 96,

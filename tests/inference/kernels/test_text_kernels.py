@@ -1,4 +1,4 @@
-"""The kernels of the compiled encoder against plain arithmetic: norm, GELU, attention of whole texts, 8-bit products."""
+"""The kernels of the compiled encoder against plain arithmetic: norm, GELU, attention of texts, 8-bit products."""
 
 import math
 
