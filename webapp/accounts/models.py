@@ -63,7 +63,7 @@ class Usage(models.Model):
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="usage")
     api_key = models.ForeignKey(ApiKey, null=True, blank=True, on_delete=models.SET_NULL, related_name="usage")
     version = models.ForeignKey("registry.Version", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
-    model = models.CharField(max_length=100, help_text="Name and version, such as smollm2:1.")
+    model = models.CharField(max_length=200, help_text="Name and version, such as smollm2:1; an adapter behind a plus.")
     endpoint = models.CharField(max_length=32)
     request_id = models.CharField(max_length=64, blank=True)
     prompt_tokens = models.PositiveIntegerField(default=0)

@@ -69,7 +69,8 @@ def _usage(generation: Generation) -> Usage:
     seconds = ((generation.ended_at or timezone.now()) - generation.created_at).total_seconds()
     return Usage(
         user_id=generation.owner_id, api_key_id=generation.api_key_id, version_id=generation.version_id,
-        model=str(generation.version), endpoint=generation.endpoint or "chat", request_id=generation.request_id,
+        model=f"{generation.version}+{generation.adapter}" if generation.adapter_id else str(generation.version),
+        endpoint=generation.endpoint or "chat", request_id=generation.request_id,
         prompt_tokens=prompt, cached_tokens=cached, output_tokens=generation.output_count, seconds=max(0.0, seconds))
 
 
