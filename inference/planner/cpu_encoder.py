@@ -14,7 +14,7 @@ from inference.planner.shape import Mixer, ModelShape
 from inference.spec import EngineConfig
 
 FLOAT = 4
-PANEL = GROUP = 32
+PANEL, GROUP = 32, 16
 FIRST_TOKENS = 2048  # buffers are never smaller
 STEP_FLOPS = 60e9
 LEAST_TOKENS, MOST_TOKENS = 512, 4096
@@ -54,7 +54,7 @@ class CpuEncoderLayout(PlainLayout):
 
 
 class CompiledEncoderLayout(CpuEncoderLayout):
-    """An encoder of BERT's shape; `mode` packs its matrices in float32, or in 8 bits with a scale for 32 inputs."""
+    """An encoder of BERT's shape; `mode` packs its matrices in float32, or in 8 bits with a scale for 16 inputs."""
 
     def __init__(self, shape: ModelShape, *, mode: str, config: EngineConfig) -> None:
         super().__init__(shape, config=config)
