@@ -2,12 +2,10 @@
 
 import contextlib
 import logging
-import os
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -15,11 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self, cast
-from uuid import uuid4
 
-import msgspec
-
-import inference
+from inference.launching import launch, socket_path
 from inference.pooled_calls import PooledCalls
 from inference.protocol import (
     HEADER,
@@ -47,7 +42,6 @@ from inference.spec import EngineConfig
 
 logger = logging.getLogger(__name__)
 
-MAX_SOCKET_PATH = 100  # bytes; the system's limit is 108 on Linux and 104 elsewhere
 CONNECT_TIMEOUT_S = 30.0
 STDERR_LINES = 20
 
@@ -103,11 +97,8 @@ class EngineProcess:
 
         socket_dir: a folder for the socket, made private if it has to be made. module: what `python -m` runs.
         """
-        path = _socket_path(socket_dir)
-        command = [sys.executable, "-m", module, "--socket", str(path),
-                   "--config", msgspec.json.encode(config).decode()]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=_environment(config),
-                                   start_new_session=True)  # a Ctrl-C in the terminal is for the parent alone
+        path = socket_path(socket_dir)
+        process = launch(config, path, module=module)
         engine = cls(process, path, on_frame=on_frame, on_lost=on_lost)
         engine._stderr_reader.start()
         engine._reader.start()
@@ -313,22 +304,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _socket_path(socket_dir: Path) -> Path:
-    """A new name for a socket in the folder; in the system's temporary folder when the path would be too long."""
-    socket_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = socket_dir / f"{uuid4().hex[:12]}.sock"
-    if len(os.fsencode(path)) > MAX_SOCKET_PATH:
-        path = Path(tempfile.mkdtemp(prefix="parley-")) / path.name
-    return path
-
-
-def _environment(config: EngineConfig) -> dict[str, str]:
-    environment = dict(os.environ)
-    root = str(Path(inference.__file__).resolve().parent.parent)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
-    if config.threads:
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
-            environment[name] = str(config.threads)
-    return environment
