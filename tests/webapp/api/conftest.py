@@ -59,16 +59,22 @@ def embedding(program: Program) -> Program:
 
 @pytest.fixture
 def somebody(live_site: LiveSite) -> Iterator[Callable[..., Program]]:
-    """Make another person with a key; gone after the test."""
+    """Make another person with a key, or one more key for that person; gone after the test."""
     from django.contrib.auth.models import User
+
+    from webapp.accounts.models import ApiKey
+    from webapp.accounts.services import KEY_START, key_digest
 
     made: list[str] = []
 
     def make(name: str, *, scopes: str = "chat,embed") -> Program:
+        secret = f"{KEY_START}{name}-{len(made)}"
         with live_site.database() as alias:
-            User.objects.db_manager(alias).create_user(name)
+            owner, _ = User.objects.using(alias).get_or_create(username=name)
+            ApiKey.objects.using(alias).create(owner=owner, name="tests", scopes=scopes.split(","),
+                                               digest=key_digest(secret), start=secret[:14])
         made.append(name)
-        return Program(live_site, live_site.manage("create_api_key", name, "--scopes", scopes))
+        return Program(live_site, secret)
 
     yield make
     with live_site.database() as alias:

@@ -67,7 +67,7 @@ def test_a_scope_that_a_key_lacks_is_refused_everywhere(somebody: Callable[..., 
         answer = chat_only.post(path, body | {"model": "nothing"})
         wants_embed = path.rpartition("/")[2] in ("embeddings", "rerank", "score")
         assert answer.status_code == (403 if wants_embed else 404), path
-    embed_only = Program(chat_only.site, chat_only.site.manage("create_api_key", "carl", "--scopes", "embed"))
+    embed_only = somebody("carl", scopes="embed")
     assert error_of(embed_only.post("v1/chat/completions", chat_only.chat()))["code"] == "insufficient_scope"
 
 

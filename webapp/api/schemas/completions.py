@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from webapp.api.schemas.base import Body, Ids, ModelBody
+from webapp.api.schemas.base import Body, Ids, ModelBody, Text
 from webapp.api.schemas.chat import MAX_MESSAGES, Message, Tool
 from webapp.api.schemas.sampling import FinishReason, SamplingBody, Usage
 
@@ -16,7 +16,7 @@ MAX_IDS = 1_000_000
 class CompletionBody(SamplingBody):
     """Texts to go on with, or their token ids."""
 
-    prompt: str | Annotated[list[str], Field(min_length=1)] | Ids | Annotated[list[Ids], Field(min_length=1)]
+    prompt: Text | Annotated[list[Text], Field(min_length=1)] | Ids | Annotated[list[Ids], Field(min_length=1)]
     logprobs: int | None = Field(None, ge=0, le=5)
     echo: Literal[False] | None = None
     best_of: Literal[1] | None = None
