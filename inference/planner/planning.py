@@ -168,13 +168,19 @@ def _planned(
         reasons=() if fits else reasons_against(
             shape, device, total=total, weights=layout.weights_bytes(context), context=context,
             concurrency=concurrency, max_concurrency=max_concurrency, max_context=max_context),
-        notes=(*shape.notes, *_context_note(shape, context)),
+        notes=(*shape.notes, *_context_note(shape, context), *_runtime_note(device, runtime)),
     )
 
 
 def _context_note(shape: ModelShape, context: int) -> tuple[str, ...]:
     if shape.context and context > shape.context:
         return (f"The model itself goes to {shape.context:,} tokens; {context:,} were asked for.",)
+    return ()
+
+
+def _runtime_note(device: Device, runtime: int) -> tuple[str, ...]:
+    if device.kind == "cuda" and not runtime:
+        return ("What the device's own context takes, a few hundred megabytes, is not counted.",)
     return ()
 
 

@@ -274,6 +274,8 @@ GGUF: dict[str, tuple[Change, str]] = {
     "GGUF of 2^60 fields": (gguf_header(0, 2**60), "claims 1,152,921,504,606,846,976 metadata fields"),
     "GGUF name of 2^60 bytes": (gguf_header(0, 1, struct.pack("<Q", 2**60)), "a metadata key claims"),
     "GGUF list of 2^60 items": (gguf_header(0, 1, _key(b"a") + struct.pack("<IIQ", 9, 4, 2**60)), "items, more than"),
+    "GGUF list of two million texts": (gguf_header(0, 1, _key(b"a") + struct.pack("<IIQ", 9, 8, 2 * 10**6)
+                                                   + bytes(16 * 10**6)), "claims 2,000,000 items, more than"),
     "GGUF list in a list": (gguf_header(0, 1, _key(b"a") + struct.pack("<IIQ", 9, 9, 4)), "unsupported type 9"),
     "GGUF that is cut short": (spoiled_gguf(lambda data: data[: len(data) // 2]), "cut short|past the end"),
     "GGUF of another architecture": (spoiled_gguf(lambda data: data.replace(_key(b"llama"), _key(b"xlama"), 1)),
