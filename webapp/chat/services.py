@@ -39,7 +39,8 @@ def conversation_create(*, owner: User, version: "Version | None" = None, alias:
     generation configuration says, where it says so.
     """
     version = version or default_version(owner=owner)
-    return Conversation.objects.create(owner=owner, version=version, alias=alias, **(version.sampling if version else {}))
+    sampling = version.sampling if version else {}
+    return Conversation.objects.create(owner=owner, version=version, alias=alias, **sampling)
 
 
 def default_version(*, owner: User) -> "Version | None":
