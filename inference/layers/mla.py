@@ -222,7 +222,7 @@ def load_up_projection(spec: DecoderSpec, index: int, load: WeightLoader) -> UpP
     """Read a layer's projection from latents, for the kernels of the loader's device."""
     assert spec.mla is not None
     part, heads = f"layers.{index}.kv_b.weight", spec.num_heads
-    if load.device.type == "cpu":
+    if load.packs:
         packed = PackedUpProjection(load.read(part).reshape(heads, -1, spec.mla.kv_lora_rank), spec.mla)
         load.nbytes += packed.nbytes
         return packed

@@ -91,7 +91,7 @@ def load_experts(spec: DecoderSpec, index: int, load: WeightLoader) -> Experts:
     """Read those of a layer's experts that the loader keeps, for the kernels of its device."""
     assert spec.moe is not None
     held = range(spec.moe.num_experts) if load.held_experts is None else load.held_experts(index)
-    return (packed_experts if load.device.type == "cpu" else dense_experts)(spec, index, load, held)
+    return (packed_experts if load.packs else dense_experts)(spec, index, load, held)
 
 
 def packed_experts(spec: DecoderSpec, index: int, load: WeightLoader, held: Sequence[int]) -> PackedExperts:

@@ -55,7 +55,8 @@ class Embedding:
 class WeightLoader:
     """Reads parts of a checkpoint (inference.artifacts.parts) into layers for a device.
 
-    device, dtype: where and as what plain tensors are kept. mode: how linear layers are packed on the CPU.
+    device, dtype: where and as what plain tensors are kept. packs: whether linear layers are packed for numba, as on
+    the CPU; mode: how.
     on_bytes(done, total): bytes of the checkpoint that have been read. nbytes: memory that the weights hold so far.
     held_experts: which of a layer's experts are kept in this process; None keeps all. adapters: where linear layers
     look for what is added to them; None for a model that gets none.
@@ -65,6 +66,7 @@ class WeightLoader:
         self, checkpoint: Checkpoint, *, device: torch.device, dtype: torch.dtype, mode: Mode, on_bytes: OnBytes
     ) -> None:
         self.device, self.dtype, self.mode, self.nbytes = device, dtype, mode, 0
+        self.packs = device.type == "cpu"
         self.held_experts: Callable[[int], Sequence[int]] | None = None
         self.adapters: Adapters | None = None
         self._checkpoint, self._on_bytes = checkpoint, on_bytes
@@ -92,14 +94,14 @@ class WeightLoader:
 
         exact: its weights and what it is given stay in float32.
         """
-        base = self._packed(parts, exact) if self.device.type == "cpu" else self._dense(parts, exact)
+        base = self._packed(parts, exact) if self.packs else self._dense(parts, exact)
         if self.adapters is None:
             return base
         return AdaptedLinear(base, {part: self._checkpoint.rows(f"{part}.weight") for part in parts}, self.adapters)
 
     def added_linear(self, weight: npt.NDArray[np.float32]) -> Linear:
         """Return a linear layer of an adapter's weights [out, in]; on the CPU they stay in float32."""
-        if self.device.type != "cpu":
+        if not self.packs:
             return DenseLinear(torch.from_numpy(np.array(weight)).to(self.device, self.dtype), None)
         packed = packed_room(layers=1, panels=panels_for(len(weight)), inputs=weight.shape[1], mode="float32")
         fill(packed, 0, weight)
@@ -107,7 +109,7 @@ class WeightLoader:
 
     def embedding(self, part: str) -> Embedding:
         """Return the table of embeddings."""
-        table = self._packed((part,)) if self.device.type == "cpu" else self._dense((part,))
+        table = self._packed((part,)) if self.packs else self._dense((part,))
         return Embedding(table)
 
     def _dense(self, parts: tuple[str, ...], exact: bool = False) -> DenseLinear:

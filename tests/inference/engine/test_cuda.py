@@ -62,6 +62,52 @@ def test_a_step_in_a_graphs_buffers_gives_the_same_logits_and_writes_nobodys_blo
         assert all(torch.equal(cache.keys[9:spare], kept) for cache, kept in zip(caches, before, strict=True))
 
 
+def _logits(folder: Path, dtype: torch.dtype, *, packs: bool) -> torch.Tensor:
+    """Return the logits of two texts, in a step of both and one decode each, of a decoder made in that way."""
+    source = ModelSource.open(folder)
+    spec = source.decoder_spec()
+    load = WeightLoader(Checkpoint(source, spec), device=CPU, dtype=dtype, mode="float32",
+                        on_bytes=lambda done, total: None)
+    load.packs = packs
+    decoder, tables = TorchDecoder(spec, load), RopeTables(spec, 256, CPU)
+    caches = make_caches(spec, num_blocks=8, block_size=16, device=CPU, dtype=dtype)
+    tokens, lengths = np.array(random_tokens(2, 58, low=3, high=250), np.int32), np.array([40, 18])
+    table, logits = np.arange(6, dtype=np.int32).reshape(2, 3), []
+    for first, count in (((0, 0), (39, 17)), ((39, 17), (1, 1))):
+        sequence = np.repeat([0, 1], count)
+        positions = np.concatenate([np.arange(a, a + n) for a, n in zip(first, count, strict=True)])
+        step = step_tensors(StepBatch(
+            token_ids=tokens[np.array([0, 40])[sequence] + positions], positions=positions.astype(np.int32),
+            slots=(table[sequence, positions // 16] * 16 + positions % 16).astype(np.int32),
+            query_starts=np.array([0, count[0], sum(count)], np.int32),
+            context_lens=np.add(first, count, dtype=np.int32), block_tables=table, total_lens=lengths.astype(np.int32),
+            logit_rows=np.arange(sum(count), dtype=np.int32),
+        ), CPU, tables)  # fmt: skip
+        logits.append(decoder(step, caches, torch.arange(sum(count))))
+    return torch.cat(logits)
+
+
+DENSE = ["llama with biases", "gemma2 past its window", "qwen3", "olmo2", "granite",
+         "phi3 with longrope, across and past the original context", "mixtral past its window",
+         "gpt_oss with YaRN past the original context, past its window",
+         "deepseek_v3 with YaRN past the original context"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DENSE)
+def test_weights_as_a_device_has_them_give_the_logits_of_packed_ones(name: str, tmp_path: Path) -> None:
+    """Plain tensors, plain products and the slow twin of attention: what CUDA runs in place of the CPU's kernels."""
+    write_tiny_decoder(tmp_path, **CASES[name])
+    with torch.inference_mode(), single_threaded(1):
+        packed = _logits(tmp_path, torch.float32, packs=True)
+        dense = _logits(tmp_path, torch.float32, packs=False)
+        rounded = _logits(tmp_path, torch.bfloat16, packs=False)
+    assert (dense - packed).abs().max() < 1e-3 * packed.abs().max()
+    if "mixtral" not in name and "gpt_oss" not in name and "deepseek" not in name:  # rounding may choose other experts
+        assert (rounded - packed).abs().mean() < 0.03 * packed.abs().max()
+    assert rounded.dtype == torch.float32 and torch.isfinite(rounded).all()
+
+
 @pytest.mark.slow
 def test_replies_are_the_same_whether_the_runner_draws_or_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
