@@ -9,9 +9,11 @@ from ninja.security import HttpBearer
 from webapp.accounts.models import ApiKey, Scope
 from webapp.accounts.selectors import Limit, api_key_by_secret, api_key_use_is_stale, limits_for
 from webapp.accounts.services import api_key_used, key_digest
-from webapp.api.errors import bad_key, missing_scope
+from webapp.api.errors import bad_key, missing_scope, overloaded
 from webapp.serving.briefly import Briefly
-from webapp.serving.database import in_database
+from webapp.serving.database import database_threads, in_database
+
+MOST_WAITING = 100  # jobs for the database, under a second's worth
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,8 @@ class KeyAuth(HttpBearer):
         self._scopes = scopes
 
     async def __call__(self, request: HttpRequest) -> Caller:
+        if database_threads.waiting > MOST_WAITING:  # else each would be answered when its client has given up
+            raise overloaded("Too many requests arrive at once. Try again in a moment.", retry_after=1)
         kind, _, secret = request.headers.get(self.header, "").partition(" ")
         if kind.lower() != self.openapi_scheme or not secret:
             raise bad_key()

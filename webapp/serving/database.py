@@ -43,6 +43,11 @@ class DatabaseThreads:
                 thread.start()
         self._jobs.put(job)
 
+    @property
+    def waiting(self) -> int:
+        """Jobs that no thread has begun."""
+        return self._jobs.qsize()
+
     def close(self) -> None:
         """End the threads and their connections, once the jobs so far are done; a later job begins new ones."""
         with self._starting:

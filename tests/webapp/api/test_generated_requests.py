@@ -120,8 +120,7 @@ def send(program: Program, operation: Any, count: int) -> "Counter[int]":
     def run(case: Any) -> None:
         response = case.call(base_url=program.site.url.rstrip("/"), headers=headers, timeout=120)
         statuses[response.status_code] += 1
-        if "text/event-stream" not in response.headers.get("content-type", ""):
-            operation.validate_response(response)
+        operation.validate_response(response)
 
     run()
     return statuses

@@ -39,5 +39,7 @@ class ErrorReply(BaseModel):
 ERRORS: dict[int, Any] = dict.fromkeys((400, 401, 403, 404, 405, 413, 429, 500, 503), ErrorReply)
 """The statuses that any endpoint may answer with, for the OpenAPI document."""
 
-STREAMED: dict[str, Any] = {"responses": {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}}
+_EVENT = {"type": "object", "required": ["data"], "properties": {
+    "event": {"type": "string"}, "data": {"type": "string", "description": "A chunk or an error as JSON, or [DONE]."}}}
+STREAMED: dict[str, Any] = {"responses": {200: {"content": {"text/event-stream": {"schema": _EVENT}}}}}
 """What replies with `stream` add to the OpenAPI document."""
