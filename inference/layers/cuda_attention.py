@@ -51,7 +51,7 @@ def gathered_attention(
     It reads every block of the tables, whatever the contexts are, so that a CUDA graph can hold it.
     """
     keys, values = (pool[step.block_tables.long()].flatten(1, 2).float() for pool in cache)  # [sequences, most, …]
-    grouped = query.float().unflatten(1, (keys.shape[2], -1))  # [sequences, KV heads, group, dim]
+    grouped = query.float().reshape(len(query), keys.shape[2], -1, query.shape[2])  # [sequences, KV heads, group, dim]
     scores = torch.einsum("skgd,stkd->skgt", grouped, keys) * scale
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
