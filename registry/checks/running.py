@@ -46,6 +46,7 @@ CHECKS = (
     Check("Chat template", template.check_template, DECODERS, ("Tokenizer",), 4.0),
     Check("Adapter configuration", adapter.check_adapter_config, ADAPTERS, ("Files",)),
     Check("Adapter weights", adapter.check_adapter_weights, ADAPTERS, ("Adapter configuration",)),
+    Check("Adapter vocabulary", tokenizer.check_adapter_vocabulary, ADAPTERS, ("Files",)),
 )
 
 

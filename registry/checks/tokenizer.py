@@ -88,15 +88,27 @@ def check_round_trip(subject: Subject) -> str:
 
 
 def check_digest(subject: Subject) -> str:
-    """The vocabulary is that of the version before and of an adapter's base; a change is a warning."""
+    """The vocabulary is that of the version before; a change is a warning."""
     subject.vocabulary_digest = digest = vocabulary_digest(subject.tokenizer)
     if subject.earlier and subject.earlier != digest:
         subject.warn("tokenizer.json", "the vocabulary is not that of the version before: the same text gives other "
                                        "ids, so prompts that were cached or counted for it don't carry over")
-    if subject.base is not None and (base := vocabulary_digest(TextTokenizer.from_path(subject.base))) != digest:
-        subject.warn("tokenizer.json", f"the vocabulary is not the base model's ({digest[:12]}, base {base[:12]}): the "
-                                       "adapter runs with the base model's")
     return f"the vocabulary's digest is {digest[:12]}"
+
+
+def check_adapter_vocabulary(subject: Subject) -> str:
+    """A tokenizer beside an adapter is the base model's, which is the one that is used; another is a warning."""
+    if not (subject.folder / "tokenizer.json").is_file():
+        return "no tokenizer of its own: the base model's is used"
+    subject.vocabulary_digest = digest = vocabulary_digest(subject.tokenizer)
+    if subject.base is None:
+        return f"the vocabulary's digest is {digest[:12]}"
+    base = TextTokenizer.from_path(subject.base)
+    if (other := vocabulary_digest(base)) != digest:
+        subject.warn("tokenizer.json", f"the vocabulary is not the base model's ({subject.tokenizer.vocab_size:,} "
+                                       f"tokens, the base has {base.vocab_size:,}): the adapter runs with the "
+                                       "base model's")
+    return f"the vocabulary's digest is {digest[:12]}, the base model's {other[:12]}"
 
 
 def vocabulary_digest(tokenizer: TextTokenizer) -> str:

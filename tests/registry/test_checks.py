@@ -141,6 +141,16 @@ def test_an_adapter_fits_its_base(adapter: Path, good: Path) -> None:
     assert verify_here(Subject(adapter, "adapter")).outcome == "warn"
 
 
+def test_an_adapter_with_another_vocabulary_is_a_warning(adapter: Path, good: Path) -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.save(str(adapter / "tokenizer.json"))
+    assert verify_here(Subject(adapter, "adapter", base=good)).outcome == "pass"
+    tokenizer.add_tokens(["a new token"])
+    tokenizer.save(str(adapter / "tokenizer.json"))
+    assert "the vocabulary is not the base model's (264 tokens, the base has 263)" in warnings(
+        verify_here(Subject(adapter, "adapter", base=good)))
+
+
 @pytest.mark.parametrize(("down", "up", "module", "words"), [
     ((4, 32), (64, 4), "self_attn.q_proj", r"as \[64, 32\], and the base model's tensor is \[64, 64\]"),
     ((4, 64), (64, 4), "self_attn.ghost", "which the base model doesn't have"),
