@@ -58,12 +58,12 @@ class RunningNode:
 
     def children_named(self, word: str) -> list[psutil.Process]:
         """The node worker's own children with this word in their command line."""
-        return [child for child in psutil.Process(self.pid).children() if word in " ".join(child.cmdline())]
+        return [child for child in psutil.Process(self.pid).children() if word in _command(child)]
 
     def _child_of(self, pid: int, word: str) -> int:
         children = psutil.Process(pid).children()
         self._seen.update(children)
-        return next(child.pid for child in children if word in " ".join(child.cmdline()))
+        return next(child.pid for child in children if word in _command(child))
 
     def kill(self, victim: str) -> None:
         """SIGKILL one of `engine`, `model worker` and `node worker`; a node worker is started again, as `up` does."""
@@ -99,6 +99,14 @@ class RunningNode:
 
     def log_text(self) -> str:
         return self._log.read_text(errors="replace")
+
+
+def _command(process: psutil.Process) -> str:
+    """The process's command line, empty once it has ended."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def wait_for(condition: Callable[[], object], *, seconds: float, what: str, every: float = 0.05) -> float:
