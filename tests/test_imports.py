@@ -41,6 +41,7 @@ FORBIDDEN = [
     ("inference/spec.py", "import registry.models", "inference knows no web framework"),
     ("inference/text/prompt.py", "import transformers", "inspection, text, specs, frames and scheduling"),
     ("inference/engine/scheduler.py", "import torch", "inspection, text, specs, frames and scheduling"),
+    ("inference/planner/layout.py", "import numpy", "the planner is arithmetic"),
     # At any depth: the page imports nothing wrong itself.
     ("inference/spec.py", "import torch", "the site and the registry never import torch"),
 ]
