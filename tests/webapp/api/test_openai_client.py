@@ -13,6 +13,7 @@ from openai.types.chat import ChatCompletionChunk
 from pydantic import BaseModel
 
 from tests.webapp.api.conftest import CHAT, EMBED, Program
+from tests.webapp.serving.running_node import wait_for
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -65,10 +66,11 @@ def test_the_raw_response_carries_the_request_id_that_the_client_gave(program: P
     raw = program.openai.chat.completions.with_raw_response.create(
         **program.chat(), extra_headers={"x-request-id": "my-own-id"})
     assert raw.headers["x-request-id"] == "my-own-id"
-    with program.site.database() as alias:
-        from webapp.accounts.models import Usage
-        from webapp.serving.models import Generation
+    from webapp.accounts.models import Usage
+    from webapp.serving.models import Generation
 
+    with program.site.database() as alias:  # the row is written right after the reply's last part is sent
+        wait_for(lambda: Usage.objects.using(alias).filter(request_id="my-own-id").exists(), seconds=5, what="usage")
         row = Generation.objects.using(alias).get(request_id="my-own-id")
         used = Usage.objects.using(alias).get(request_id="my-own-id")
     reply = raw.parse()
