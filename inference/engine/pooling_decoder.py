@@ -17,7 +17,7 @@ from inference.models.encoder_batch import Float32, TextBatch
 from inference.pooling.scores import YesNoHead
 from inference.pooling.vectors import DensePooler
 from inference.protocol import LoadPhase
-from inference.spec import EngineConfig, EngineKind, Mode
+from inference.spec import EngineConfig, EngineKind
 from inference.text.tokenizer import TextTokenizer
 
 OnProgress = Callable[[LoadPhase, int, int], None]
@@ -94,7 +94,7 @@ class _BaseSource(ModelSource):
 
 def decoder_model(config: EngineConfig, kind: EngineKind, source: ModelSource, sentence: SentenceSpec,
                   pooler: Callable[[int], DensePooler], tokenizer: TextTokenizer, on_progress: OnProgress
-                  ) -> tuple[PoolingModel, Mode, int]:
+                  ) -> tuple[PoolingModel, str, int]:
     """Return a decoder as an embedding or rerank model, the mode it runs in, and the multiply-adds of a token.
 
     Raises ArtifactError or SpecError.
@@ -112,7 +112,7 @@ def decoder_model(config: EngineConfig, kind: EngineKind, source: ModelSource, s
         pooler=pooler(spec.hidden_size), yes_no=_yes_no(base, sentence, tokenizer) if kind == "rerank" else None,
     )
     weights = sum(int(np.prod(info.shape)) for name, info in base.tensors.items() if "embed" not in name)
-    return model, "float32" if runner.mode == "float32" else "int8", weights
+    return model, runner.mode, weights
 
 
 def _yes_no(source: ModelSource, sentence: SentenceSpec, tokenizer: TextTokenizer) -> YesNoHead:

@@ -37,10 +37,14 @@ _CONTROL_NAMES = ("cls_token", "bos_token", "eos_token", "sep_token", "pad_token
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedPooling:
-    """A loop that takes Embed or Score, and what it holds: memory in bytes, time in seconds. mode: what it runs in."""
+    """A loop that takes Embed or Score, and what it holds: memory in bytes, time in seconds.
+
+    mode: what it runs in; notes: what differs from what was asked for.
+    """
 
     loop: PoolingLoop
-    mode: Mode
+    mode: str
+    notes: tuple[str, ...]
     max_model_len: int
     weights_bytes: int
     load_seconds: float
@@ -62,21 +66,25 @@ def load_pooling(config: EngineConfig, kind: EngineKind, *, on_progress: OnProgr
             config, kind, source, sentence, lambda size: make_pooler(folder, sentence, size), tokenizer, on_progress
         )
     tokens = min(MOST_TOKENS, max(LEAST_TOKENS, config.max_num_batched_tokens, int(STEP_FLOPS / (2 * work))))
+    notes = () if mode == config.mode else (f"this model's weights run as {mode}, not as {config.mode}",)
+    for note in (*notes, *source.conversions(mode)):
+        logger.info("%s: %s", folder.name, note)
     return LoadedPooling(
-        loop=PoolingLoop(model, max_batch_tokens=tokens), mode=mode, max_model_len=model.max_tokens,
+        loop=PoolingLoop(model, max_batch_tokens=tokens), mode=mode, notes=(*notes, *source.conversions(mode)),
+        max_model_len=model.max_tokens,
         weights_bytes=model.encoder.weights_bytes, load_seconds=time.monotonic() - began,
     )
 
 
 def _encoder_model(config: EngineConfig, kind: EngineKind, source: ModelSource, folder: Path, sentence: SentenceSpec,
-                   tokenizer: TextTokenizer, on_progress: OnProgress) -> tuple[PoolingModel, Mode, int]:
+                   tokenizer: TextTokenizer, on_progress: OnProgress) -> tuple[PoolingModel, str, int]:
     """Return the model, the mode that it runs in, and the multiply-adds of a token."""
     spec = encoder_spec_from_config(source.config)
     if tokenizer.largest_id >= spec.vocab_size:
         raise ArtifactError("tokenizer.json", f"can give token id {tokenizer.largest_id:,}, and the model knows "
                                               f"{spec.vocab_size:,} tokens")
     weights = read_encoder(source, spec, on_bytes=lambda done, total: on_progress("reading", done, total))
-    encoder, mode = make_encoder(spec, weights, mode=config.mode, threads=config.threads, on_progress=on_progress)
+    encoder, mode = make_encoder(spec, weights, config, on_progress=on_progress)
     classifier = _classifier(spec, weights, folder, source) if kind == "rerank" and weights.head is not None else None
     model = PoolingModel(
         kind=kind, encoder=encoder, sentence=sentence, max_tokens=_limit(config, sentence, spec.max_position),
@@ -86,22 +94,35 @@ def _encoder_model(config: EngineConfig, kind: EngineKind, source: ModelSource, 
     return model, mode, spec.parameters() - spec.vocab_size * spec.hidden_size
 
 
-def make_encoder(spec: EncoderSpec, weights: EncoderWeights, *, mode: Mode, threads: int, on_progress: OnProgress
-                 ) -> tuple[TokenEncoder, Mode]:
-    """Return the fastest encoder for this shape, and the mode it runs in (float32 where it has no other)."""
+def make_encoder(spec: EncoderSpec, weights: EncoderWeights, config: EngineConfig, *, on_progress: OnProgress
+                 ) -> tuple[TokenEncoder, str]:
+    """Return the fastest encoder for this shape and device, and the mode that it runs in. Raises SpecError."""
+    if config.device == "cuda":
+        return _cuda_encoder(spec, weights, config.mode)
     from inference.models.encoder_compiled import CompiledEncoder, can_compile  # numba
 
     if can_compile(spec):
         on_progress("warming", 0, 1)
-        compiled = CompiledEncoder(spec, weights, mode=mode, threads=threads or len(os.sched_getaffinity(0)))
+        threads = config.threads or len(os.sched_getaffinity(0))
+        compiled = CompiledEncoder(spec, weights, mode=config.mode, threads=threads)
         compiled.encode(text_batch([[0, 0]]))  # compiles, or reads machine code from the disk
         on_progress("warming", 1, 1)
-        return compiled, mode
+        return compiled, config.mode
     from inference.models.encoder_torch import TorchEncoder  # torch: only for models that need it
 
-    if mode != "float32":
-        logger.info("%s encoders have no %s mode: their weights are used in float32", spec.family, mode)
     return TorchEncoder(spec, weights), "float32"
+
+
+def _cuda_encoder(spec: EncoderSpec, weights: EncoderWeights, mode: Mode) -> tuple[TokenEncoder, str]:
+    import torch
+
+    from inference.models.encoder_torch import TorchEncoder
+
+    if not torch.cuda.is_available():
+        raise SpecError("device", "this machine has no CUDA device")
+    exact = mode == "float32"
+    encoder = TorchEncoder(spec, weights, device="cuda", dtype=torch.float32 if exact else torch.bfloat16)
+    return encoder, "float32" if exact else "bfloat16"
 
 
 def make_pooler(folder: Path, sentence: SentenceSpec, hidden_size: int) -> DensePooler:

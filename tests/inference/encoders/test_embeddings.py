@@ -17,7 +17,7 @@ from inference.encoders.sentence import read_sentence_spec
 from inference.engine.pooling_loading import load_pooling
 from inference.engine.pooling_loop import PoolingLoop
 from inference.protocol import Embed, Embedded
-from inference.spec import EngineConfig, Mode
+from inference.spec import EngineConfig, Mode, SpecError
 from inference.text.pooling import EmbeddingText, UnknownPromptError
 from tests.inference.encoders.tiny_encoders import WORDS, tiny_encoder, write_modules, write_tokenizer
 
@@ -157,6 +157,23 @@ def test_tokenizers_that_know_more_than_the_embedding_are_refused(tmp_path: Path
     write_tokenizer(tmp_path)
     with pytest.raises(ArtifactError, match="can give token id 98, and the model knows 40 tokens"):
         engine(tmp_path)
+
+
+def test_what_runs_otherwise_is_said(tmp_path: Path) -> None:
+    tiny_encoder("mpnet").save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    config = EngineConfig(model=str(tmp_path), mode="int8", threads=1)
+    loaded = load_pooling(config, "embedding", on_progress=lambda phase, done, total: None)
+    assert loaded.mode == "float32"
+    assert loaded.notes == ("this model's weights run as float32, not as int8",)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_without_a_device_is_refused(tmp_path: Path) -> None:
+    tiny_encoder("bert").save_pretrained(tmp_path)
+    write_tokenizer(tmp_path)
+    with pytest.raises(SpecError, match="this machine has no CUDA device"):
+        engine(tmp_path, device="cuda")
 
 
 def demo_texts() -> list[str]:
