@@ -3,11 +3,11 @@
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Request, Route, expect
+from playwright.sync_api import Error, Page, Request, Route, expect
 
 from registry.models import Alias, Deployment, ImportJob, Model, Version
 from tests.browser.chat_page import ENDED, ChatPage
@@ -35,14 +35,20 @@ def errors(page: Page) -> Iterator[list[str]]:
 def cut_after(page: Page, chunks: int) -> Iterator[list[str]]:
     """Let so many chunks through and hold the rest, as a line that is lost does; yields the addresses seen."""
     seen: list[str] = []
+    held: list[Route] = []
 
     def handle(route: Route) -> None:
         seen.append(route.request.url)
         if len(seen) <= chunks:
             route.continue_()
+        else:
+            held.append(route)
 
     page.route(CHUNK, handle)
     yield seen
+    for route in held:
+        with suppress(Error):  # the page that asked is gone
+            route.abort()
     page.unroute(CHUNK)
 
 
@@ -184,6 +190,7 @@ def test_an_alias_moved_while_a_reply_is_written_changes_the_next_one(
         Deployment.objects.using(alias).update_or_create(
             version=newer, node="", defaults={"wanted": True, "max_num_seqs": 2, "max_model_len": 2048})
     chat = ChatPage(signed_in_page, live_site)
+    chat.page.set_default_timeout(60_000)  # two models share the processor with whatever else runs there
     watcher = signed_in_page.context.new_page()
     watcher.goto(f"{live_site.url}catalog/m/smollm2/2/")
     expect(watcher.locator(LOADED)).to_be_visible(timeout=LOAD_MS)
