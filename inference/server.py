@@ -132,8 +132,8 @@ def _pooling_ready(config: EngineConfig, engine: "LoadedPooling") -> Ready:
     return Ready(
         kind=model.kind, outputs=list(model.outputs), embedding_size=model.embedding_size, methods=list(model.methods),
         mode=engine.mode, notes=list(engine.notes), max_model_len=engine.max_model_len,
-        max_num_seqs=config.max_num_seqs, block_size=0, num_blocks=0, weights_bytes=engine.weights_bytes, kv_cache_bytes=0, load_seconds=engine.load_seconds,
-        pid=os.getpid(),
+        max_num_seqs=config.max_num_seqs, block_size=0, num_blocks=0, weights_bytes=engine.weights_bytes,
+        kv_cache_bytes=0, load_seconds=engine.load_seconds, pid=os.getpid(),
     )
 
 

@@ -20,8 +20,8 @@ django.setup()
 from webapp.ops.demo import DEMO_CHAT, DEMO_EMBEDDING, DemoModel  # noqa: E402
 
 if TYPE_CHECKING:
-    from tests.live_site import LiveSite
     from registry.models import Version
+    from tests.live_site import LiveSite
 
 SLOW_SECONDS = 600  # a cold start compiles kernels, and a busy machine is several times slower
 DATABASE_FIXTURES = {"db", "transactional_db", "django_db_serialized_rollback", "live_server"}
