@@ -14,6 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -110,28 +111,28 @@ def plain(options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     launch = ("import sys, types; view = types.ModuleType('bench_view'); sys.modules['bench_view'] = view; "
               f"exec({PLAIN_VIEW!r}, view.__dict__); from daphne.cli import CommandLineInterface; "
               f"CommandLineInterface().run(['-p', '{port}', 'bench_view:application'])")
-    process = subprocess.Popen([sys.executable, "-c", launch], env=env, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE)
-    try:
-        _wait_for(port, process)
-        return asyncio.run(measure(f"http://127.0.0.1:{port}", options.model, texts, options.clients, headers={}))
-    finally:
-        process.terminate()
-        process.wait(10)
+    with tempfile.TemporaryFile() as words:  # not a pipe: nobody would empty it
+        process = subprocess.Popen([sys.executable, "-c", launch], env=env, stdout=words, stderr=words)
+        try:
+            if not _answers(port, process):
+                words.seek(0)
+                raise SystemExit(f"the plain view did not start: {words.read().decode()[-2000:]}")
+            return asyncio.run(measure(f"http://127.0.0.1:{port}", options.model, texts, options.clients, headers={}))
+        finally:
+            process.terminate()
+            process.wait(10)
 
 
-def _wait_for(port: int, process: "subprocess.Popen[bytes]", *, seconds: float = 120) -> None:
+def _answers(port: int, process: "subprocess.Popen[bytes]", *, seconds: float = 120) -> bool:
+    """Wait until the view answers; false when its process ended or the time is over."""
     until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if process.poll() is not None:
-            assert process.stderr is not None
-            raise SystemExit(f"the plain view did not start: {process.stderr.read().decode()[-2000:]}")
+    while time.monotonic() < until and process.poll() is None:
         try:
             httpx.get(f"http://127.0.0.1:{port}/", timeout=2)
-            return
+            return True
         except httpx.TransportError:
             time.sleep(0.2)
-    raise SystemExit("the plain view did not answer")
+    return False
 
 
 if __name__ == "__main__":
