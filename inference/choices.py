@@ -1,37 +1,25 @@
-"""Turns one submission that wants n replies into n requests, each with an id and a seed of its own."""
+"""What n replies to one prompt are: requests with the same sampling but seeds of their own, the first the given one."""
 
 import dataclasses
 from hashlib import blake2b
 
-import msgspec
-
-from inference.protocol import Submit
-from inference.spec import SpecError
+from inference.spec import GREEDY_BELOW, SamplingParams, SpecError
 
 MAX_CHOICES = 128
 
 
-def expand_choices(submit: Submit, n: int) -> list[Submit]:
-    """Return n requests for n replies to the same prompt.
-
-    Reply 0 has the seed that was given, reply i the seed `choice_seed(seed, i)`; their ids are `<id>/<i>`, and with
-    n = 1 the request stays as it is. Raises SpecError: n greedy replies would all be the same.
-    """
+def check_choices(n: int, *, temperature: float) -> None:
+    """Refuse what n replies can't be. Raises SpecError: n greedy replies would all be the same."""
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= MAX_CHOICES:
         raise SpecError("n", f"must be between 1 and {MAX_CHOICES}")
-    if n == 1:
-        return [submit]
-    if submit.params.greedy:
+    if n > 1 and temperature < GREEDY_BELOW:
         raise SpecError("n", "must be 1 at temperature 0, where all replies are the same")
-    if submit.output_ids:
-        raise SpecError("n", "must be 1 for a reply that is resumed")
-    return [
-        msgspec.structs.replace(
-            submit, request_id=f"{submit.request_id}/{index}",
-            params=dataclasses.replace(submit.params, seed=choice_seed(submit.params.seed, index)),
-        )
-        for index in range(n)
-    ]
+
+
+def choice_params(params: SamplingParams, n: int) -> list[SamplingParams]:
+    """Return the sampling of n replies: reply i has the seed `choice_seed(seed, i)`. Raises SpecError."""
+    check_choices(n, temperature=params.temperature)
+    return [dataclasses.replace(params, seed=choice_seed(params.seed, index)) for index in range(n)]
 
 
 def choice_seed(seed: int, index: int) -> int:

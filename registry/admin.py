@@ -7,7 +7,7 @@ from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.models import LogEntry
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
 
 from inference.spec import SpecError
@@ -29,7 +29,7 @@ from registry.models import (
 from registry.services.aliases import alias_back, alias_remove
 from registry.services.audit import audit_record
 from registry.services.catalog import version_archive, version_delete, version_restore
-from registry.services.deployments import deployment_load, deployment_remove, deployment_unload
+from registry.services.deployments import deployment_configure, deployment_load, deployment_remove, deployment_unload
 from registry.services.import_jobs import import_cancel
 from registry.services.uploads import upload_cancel
 from registry.services.versions import version_publish
@@ -210,6 +210,29 @@ class DeploymentAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     autocomplete_fields = ["version"]
     filter_horizontal = ["adapters"]
     form = DeploymentForm
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Deployment | None = None) -> list[str]:
+        return [*self.readonly_fields, *(["version", "node"] if obj else [])]
+
+    def changeform_view(self, request: HttpRequest, object_id: str | None = None, form_url: str = "",
+                        extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """Say why the service refuses, where a form can't know it, and change nothing."""
+        try:
+            return super().changeform_view(request, object_id, form_url, extra_context)
+        except (RegistryRefused, SpecError) as refusal:
+            messages.error(request, str(refusal))
+            return HttpResponseRedirect(request.get_full_path())
+
+    def save_model(self, request: HttpRequest, obj: Deployment, form: Any, change: bool) -> None:
+        """Change the settings as the pages do: under the lock, held against the room that there is, and audited."""
+        values = form.cleaned_data
+        settings = {name: values[name] for name in SETTINGS if name in values}
+        obj.pk = deployment_configure(deployment=obj, by=request.user, settings=settings,
+                                      adapters=list(values.get("adapters") or [])).pk
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """The service has set the adapters."""
+
     actions = [
         service_action("load", "Load", lambda row, user: deployment_load(version=row.version, node=row.node, by=user)),
         service_action("unload", "Unload", lambda row, user: deployment_unload(deployment=row, by=user)),

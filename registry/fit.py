@@ -14,13 +14,11 @@ from django.db.models.functions import Now
 from django.template.defaultfilters import filesizeformat
 
 from inference.artifacts.errors import ArtifactError
-from inference.artifacts.jsonfile import read_object
-from inference.planner import Device, ModelOnDisk, Plan, plan, plan_cpu_engine, read_model
+from inference.planner import Device, KvRoom, ModelOnDisk, Plan, plan, plan_cpu_engine, read_model
 from inference.spec import EngineConfig, SpecError
-from registry.blobs import blob_path
 from registry.deployment_settings import engine_arguments
 from registry.errors import BlobMissing, LoadRefused
-from registry.models import Artifact, Deployment, DeploymentState, Kind, Node, Role, Version
+from registry.models import Deployment, DeploymentState, Kind, Node
 from registry.selectors import version_folder
 
 logger = logging.getLogger(__name__)
@@ -57,17 +55,10 @@ class Fit:
         return LoadRefused(" ".join(words), lines=self.plan.to_dict()["lines"])
 
 
-def version_config(version: Version) -> dict[str, object]:
-    """Return a version's config.json. Raises ArtifactError when it has none, or its content isn't on this machine."""
-    artifact = Artifact.objects.filter(version=version, role=Role.CONFIG, path="config.json").first()
-    if artifact is None:
-        raise ArtifactError("config.json", "is missing")
-    return read_object(blob_path(artifact.blob_id))
-
-
-def deployment_plan(deployment: Deployment, device: Device) -> Plan:
+def deployment_plan(deployment: Deployment, device: Device, *, free: int | None = None) -> Plan:
     """Return the planner's view of a deployment on a device: of our own CPU engine where that serves the model.
 
+    free: bytes that the device has free now, of which a KV cache without a set size gets its part; None: all it has.
     Raises SpecError, ArtifactError; BlobMissing when the content isn't on this machine.
     """
     version = deployment.version
@@ -77,11 +68,12 @@ def deployment_plan(deployment: Deployment, device: Device) -> Plan:
     if device.kind == "cpu":
         config = EngineConfig(model="any", **engine_arguments(deployment))
         return plan_cpu_engine(model.config, engine=config, device=device, context=context, stored=model.stored,
-                               threads=settings.PARLEY_ENGINE_THREADS or os.cpu_count() or 1)
+                               free_bytes=free, threads=settings.PARLEY_ENGINE_THREADS or os.cpu_count() or 1)
     chats = version.model.kind == Kind.CHAT
     dtype = None if not chats else "float32" if deployment.mode == "float32" else "bfloat16"  # as the engine has it
     return plan(model.config, device=device, context=context, concurrency=deployment.max_num_seqs if chats else 1,
-                stored=model.stored, dtype=dtype, kv_dtype=deployment.kv_dtype or None)
+                stored=model.stored, dtype=dtype, kv_dtype=deployment.kv_dtype or None,
+                room=KvRoom(set_bytes=deployment.kv_cache_bytes, free_bytes=free))
 
 
 @functools.lru_cache(maxsize=64)
@@ -122,7 +114,7 @@ def deployment_fit(deployment: Deployment, node: Node, *, evictable: Sequence[De
     """Hold a deployment against what a machine has free now. Raises SpecError, ArtifactError, BlobMissing."""
     free = int(device_of(node, deployment.device)["free_bytes"])
     budget = free + sum(map(held_bytes, evictable))
-    found = deployment_plan(deployment, node_device(node, deployment.device, memory_bytes=budget))
+    found = deployment_plan(deployment, node_device(node, deployment.device, memory_bytes=budget), free=budget)
     one_request = found.kv_bytes_per_request
     kv = deployment.kv_cache_bytes if deployment.kv_cache_bytes is not None else one_request
     needed = found.total_bytes - found.kv_bytes + kv

@@ -9,7 +9,7 @@ from inference.spec import MODES as ENGINE_MODES
 from inference.spec import SpecError
 from registry.deployment_settings import apply_settings
 from registry.errors import BlobMissing, RegistryRefused
-from registry.fit import deployment_plan, node_device, nodes_alive
+from registry.fit import deployment_plan, device_of, node_device, nodes_alive
 from registry.models import Deployment, Version
 
 MODES: tuple[str, ...] = ENGINE_MODES
@@ -36,20 +36,20 @@ def version_plan(*, version: Version, place: str = "", settings: Mapping[str, An
     deployment = Deployment(version=version)
     try:
         apply_settings(deployment, settings or {})
-        return deployment_plan(deployment, _device(place, deployment.device))
+        device, free = _place(place, deployment.device)
+        return deployment_plan(deployment, device, free=free)
     except (SpecError, ArtifactError, BlobMissing) as error:
         raise PlanRefused(str(error)) from None
 
 
-def _device(place: str, kind: str) -> Device:
-    """Raises SpecError where the machine has no device of that kind."""
-    if known := DEVICES.get(place.lower()):
-        return known
+def _place(place: str, kind: str) -> tuple[Device, int | None]:
+    """Return a device and what it has free now, None for one that isn't here. Raises SpecError as node_device does."""
     nodes = nodes_alive()
-    for node in nodes:
-        if node.name == place:
-            return node_device(node, kind)
-    return node_device(nodes[0], kind) if nodes else next(iter(DEVICES.values()))
+    known = DEVICES.get(place.lower()) or (None if nodes else next(iter(DEVICES.values())))
+    if known is not None:
+        return known, None
+    node = next((node for node in nodes if node.name == place), nodes[0])
+    return node_device(node, kind), int(device_of(node, kind)["free_bytes"])
 
 
 ATTENTION = {

@@ -46,11 +46,6 @@ def aliases_for(*, viewer: Viewer, kind: str | None = None) -> QuerySet[Alias]:
     return rows.order_by("model__name", "name")
 
 
-def version_for(*, viewer: Viewer, pk: int) -> Version:
-    """Return one of versions_for by its key. Raises Version.DoesNotExist, the same for missing and forbidden."""
-    return versions_for(viewer=viewer).get(pk=pk)
-
-
 def version_resolve(*, reference: str, user: Viewer, kind: str | None = None) -> Resolved:
     """Return what `model`, `model:version` or `model@alias` names, each also with `+adapter` behind it.
 

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from inference.artifacts.errors import ArtifactError
-from inference.encoders.spec import Activation, EncoderSpec, EncoderSpecError
+from inference.encoders.spec import Activation, EncoderSpec
+from inference.spec import SpecError
 
 CONFIG = "config.json"
 Config = dict[str, Any]
@@ -29,7 +30,7 @@ def encoder_spec_from_config(config: Config) -> EncoderSpec:
                                     f"{', '.join(_FAMILIES)}")
     try:
         return make(config)
-    except EncoderSpecError as error:
+    except SpecError as error:
         raise ArtifactError(CONFIG, str(error)) from None
     except (TypeError, AttributeError, ValueError) as error:
         if isinstance(error, ArtifactError):

@@ -4,23 +4,13 @@ import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from inference.spec import SpecError
+
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
 HeadPooling = Literal["first", "mean"]
 
 MAX_SIZE = 2**31
 MAX_LAYERS = 1024
-
-
-class EncoderSpecError(ValueError):
-    """A value that no encoder can have. `field` names it; the message is written for people."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-        self.message = message
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +24,7 @@ class EncoderSpec:
     rope_theta, local_rope_theta: rotary bases of global and local layers, None without rotary positions.
     local_window: a local layer's tokens see so many to each side; global_every: layers 0, n, 2n … are global, 0: all.
     relative_buckets: buckets of a bias on the scores by distance (T5's scheme, as MPNet has it), 0 without.
-    labels: outputs of the classifier, 0 without one; head_pooling: what it reads. Raises EncoderSpecError.
+    labels: outputs of the classifier, 0 without one; head_pooling: what it reads. Raises SpecError.
     """
 
     family: str
@@ -68,23 +58,23 @@ class EncoderSpec:
         for field in fields(self):
             value = getattr(self, field.name)
             if field.type is int and not (_whole(value) and 0 <= value < MAX_SIZE):
-                raise EncoderSpecError(field.name, "must be a whole number that is not negative")
+                raise SpecError(field.name, "must be a whole number that is not negative")
         for name in ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "max_position"):
             if getattr(self, name) < 1:
-                raise EncoderSpecError(name, "must be at least 1")
+                raise SpecError(name, "must be at least 1")
         if self.num_layers > MAX_LAYERS:
-            raise EncoderSpecError("num_layers", f"must be at most {MAX_LAYERS}")
+            raise SpecError("num_layers", f"must be at most {MAX_LAYERS}")
         if self.hidden_size % self.num_heads:
-            raise EncoderSpecError("num_heads", f"must divide the hidden size {self.hidden_size}")
+            raise SpecError("num_heads", f"must divide the hidden size {self.hidden_size}")
         for name in ("norm_eps", "rope_theta", "local_rope_theta"):
             value = getattr(self, name)
             if value is not None and not (_number(value) and value > 0):
-                raise EncoderSpecError(name, "must be a positive number")
+                raise SpecError(name, "must be a positive number")
         if self.position_rows and self.position_offset + self.max_position > self.position_rows:
-            raise EncoderSpecError("max_position", f"{self.max_position} tokens from row {self.position_offset} on "
-                                                   f"don't fit a table of {self.position_rows} positions")
+            raise SpecError("max_position", f"{self.max_position} tokens from row {self.position_offset} on "
+                                            f"don't fit a table of {self.position_rows} positions")
         if (self.rope_theta is not None or self.local_rope_theta is not None) and self.head_dim % 2:
-            raise EncoderSpecError("num_heads", "rotary positions need an even size of heads")
+            raise SpecError("num_heads", "rotary positions need an even size of heads")
 
     @property
     def head_dim(self) -> int:

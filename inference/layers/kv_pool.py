@@ -1,18 +1,13 @@
 """The paged KV cache of the CPU path: how many blocks fit, and the arrays that hold them."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 
 from inference.decoder_spec import DecoderSpec
 from inference.kernels.attention import VALUE_LANES
 from inference.kernels.pool import Pool
 from inference.kernels.vector import LANES
+from inference.machine_memory import machine_memory, pool_bytes
 from inference.spec import EngineConfig, SpecError
-
-FREE_MEMORY_SHARE = 0.25
-"""The part of free memory that a pool without a set size may take: other models and processes live here too."""
 
 
 def padded_values(head_dim: int) -> int:
@@ -24,28 +19,6 @@ def block_bytes(spec: DecoderSpec, block_size: int) -> int:
     """Return the bytes of one block: keys and values of every layer in float32, padding included."""
     per_token = (spec.head_dim + padded_values(spec.head_dim)) * spec.num_kv_heads * 4
     return spec.num_layers * per_token * block_size
-
-
-def _read_number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # no such file, or "max"
-        return None
-
-
-def free_memory() -> int:
-    """Return the bytes that this process may still take: the machine's available memory, or its group's limit."""
-    free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        pass
-    group = Path("/sys/fs/cgroup")
-    limit, used = _read_number(group / "memory.max"), _read_number(group / "memory.current")
-    if limit is not None and used is not None:
-        free = min(free, max(0, limit - used))
-    return free
 
 
 def count_blocks(config: EngineConfig, spec: DecoderSpec, max_model_len: int) -> int:
@@ -70,7 +43,7 @@ def blocks_that_fit(
         blocks = config.kv_cache_bytes // size
     else:
         wanted = config.max_num_seqs * -(-max_model_len // block_size)
-        blocks = min(wanted, int((free_memory() if free is None else free) * FREE_MEMORY_SHARE) // size)
+        blocks = min(wanted, pool_bytes(machine_memory()[0] if free is None else free) // size)
     if blocks < 1:
         raise SpecError("kv_cache_bytes", f"too little for one block of {block_size} tokens, {size:,} bytes")
     return blocks

@@ -19,13 +19,22 @@ def amount(nbytes: float) -> str:
 
 
 def reasons_against(
-    shape: ModelShape, device: Device, *, total: int, weights: int, context: int, concurrency: int,
-    max_concurrency: int, max_context: int,
+    shape: ModelShape, device: Device, *, total: int, weights: int, kv: int, kv_wanted: int, context: int,
+    concurrency: int, max_concurrency: int, max_context: int,
 ) -> tuple[str, ...]:
-    """Return what is missing, then each change that alone would make the model fit."""
+    """Return what is missing, then each change that alone would make the model fit.
+
+    kv, kv_wanted: bytes that the KV cache gets, and that all requests at their full length would take.
+    """
     memory = device.memory_bytes
-    reasons = [f"It needs {amount(total)} and {device.name} has {amount(memory)}: "
-               f"{amount(total - memory)} are missing."]
+    if total <= memory:
+        reasons = [f"{concurrency:,} requests of {context:,} tokens take {amount(kv_wanted)} of KV cache, and it gets "
+                   f"{amount(kv)}."]
+        if total - kv + kv_wanted <= memory:
+            reasons.append(f"With a KV budget of {kv_wanted:,} bytes it fits.")
+    else:
+        reasons = [f"It needs {amount(total)} and {device.name} has {amount(memory)}: "
+                   f"{amount(total - memory)} are missing."]
     if 0 < max_concurrency < concurrency:
         reasons.append(f"With {max_concurrency:,} requests at once instead of {concurrency:,} it fits.")
     if 0 < max_context < context:

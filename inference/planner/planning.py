@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inference.machine_memory import POOL_SHARE, pool_bytes
 from inference.planner.advice import reasons_against
 from inference.planner.architecture import attention_kind, describe, shape_from_config
 from inference.planner.cpu_encoder import CompiledEncoderLayout, CpuEncoderLayout, is_compiled
@@ -51,6 +52,27 @@ class AdapterSlots:
         return self.slots * self.rank * _ports(shape) * self.value_bytes
 
 
+@dataclass(frozen=True, kw_only=True)
+class KvRoom:
+    """What an engine gives its KV cache. set_bytes: a set size. free_bytes: without one, what the device has free
+    before the model is there; the engine takes a part of what then remains. Neither: all that the memory leaves.
+    """
+
+    set_bytes: int | None = None
+    free_bytes: int | None = None
+
+    def most(self, taken: int) -> int | None:
+        """Return the most bytes, when weights and process take so many; None for whatever the memory leaves."""
+        if self.set_bytes is not None:
+            return self.set_bytes
+        return None if self.free_bytes is None else pool_bytes(self.free_bytes - taken)
+
+    def formula(self, taken: int) -> str:
+        if self.set_bytes is not None:
+            return f"the {self.set_bytes:,} bytes that are set"
+        return f"{POOL_SHARE:g} × ({self.free_bytes:,} bytes free − {taken:,} of weights and runtime)"
+
+
 def _ports(shape: ModelShape) -> int:
     return sum(sum(mixer.ports for mixer in layer.mixers) + layer.mlp.ports for layer in shape.layers)
 
@@ -58,36 +80,38 @@ def _ports(shape: ModelShape) -> int:
 def plan(
     config: Mapping[str, Any], *, device: Device, context: int | None = None, concurrency: int = 1,
     dtype: str | None = None, kv_dtype: str | None = None, tp: int = 1, adapters: AdapterSlots | None = None,
-    stored: StoredWeights | None = None, batched_tokens: int = DEFAULT_BATCHED_TOKENS,
+    stored: StoredWeights | None = None, batched_tokens: int = DEFAULT_BATCHED_TOKENS, room: KvRoom = KvRoom(),
 ) -> Plan:
     """Return the plan for a model on a device, for any engine that stores plain arrays.
 
     config: as config.json has it. context: tokens of prompt and reply of each request; None takes the model's own.
     concurrency: requests at once. dtype: of the weights; None takes what is stored, or what the config names. kv_dtype:
     None takes 16 bits, or the config's type. tp: tensor-parallel ranks, each on such a device. stored: what the files'
-    headers say (inference.planner.files). Raises SpecError, naming the key or argument.
+    headers say (inference.planner.files). room: of the KV cache. Raises SpecError, naming the key or argument.
     """
     shape = shape_from_config(config)
     known = weight_format(dtype or _own_format(shape))
     layout = PlainLayout(shape, weights=known, kv_dtype=kv_format(kv_dtype or _own_kv(shape)), tp=tp,
                          batched_tokens=batched_tokens, stored=stored if dtype is None else None)
     return _planned(shape, layout, known, device, context=context, concurrency=concurrency, tp=tp, adapters=adapters,
-                    stored=stored, runtime=device.runtime_bytes)
+                    stored=stored, runtime=device.runtime_bytes, room=room)
 
 
 def plan_cpu_engine(
     config: Mapping[str, Any], *, engine: EngineConfig, device: Device, threads: int, context: int | None = None,
-    concurrency: int | None = None, stored: StoredWeights | None = None,
+    concurrency: int | None = None, stored: StoredWeights | None = None, free_bytes: int | None = None,
 ) -> Plan:
     """Return the plan for Parley's own engine on a CPU with this configuration, as it really lies in memory.
 
-    context and concurrency: None takes the engine's max_model_len and max_num_seqs. Raises SpecError.
+    context and concurrency: None takes the engine's max_model_len and max_num_seqs. free_bytes: what the machine has
+    free before the load, for a KV cache without a set size as the engine would make it. Raises SpecError.
     """
     shape = shape_from_config(config)
     layout, runtime = _cpu_layout(shape, engine, threads)
     return _planned(shape, layout, weight_format(layout.dtype), device, context=context or engine.max_model_len,
                     concurrency=engine.max_num_seqs if concurrency is None else concurrency, tp=1, adapters=None,
-                    stored=stored, runtime=runtime)
+                    stored=stored, runtime=runtime,
+                    room=KvRoom(set_bytes=engine.kv_cache_bytes, free_bytes=free_bytes))
 
 
 def _cpu_layout(shape: ModelShape, engine: EngineConfig, threads: int) -> tuple[Layout, int]:
@@ -113,13 +137,29 @@ def _own_kv(shape: ModelShape) -> str:
 class _Memory:
     """The sum that has to fit, as a function of context and concurrency."""
 
-    def __init__(self, layout: Layout, adapter_bytes: int, runtime: int) -> None:
-        self.layout, self.adapter_bytes, self.runtime = layout, adapter_bytes, runtime
+    def __init__(self, layout: Layout, adapter_bytes: int, runtime: int, room: KvRoom) -> None:
+        self.layout, self.adapter_bytes, self.runtime, self.room = layout, adapter_bytes, runtime, room
+
+    def fixed(self, context: int) -> int:
+        """Return what weights, adapters and the process take."""
+        return self.layout.weights_bytes(context) + self.adapter_bytes + self.runtime
+
+    def kv_most(self, context: int) -> int | None:
+        """Return the most that the KV cache gets; None for whatever the memory leaves, and for what keeps none."""
+        return self.room.most(self.fixed(context)) if self.layout.request_bytes(context) else None
+
+    def kv(self, context: int, concurrency: int) -> int:
+        wanted, most = concurrency * self.layout.request_bytes(context), self.kv_most(context)
+        return wanted if most is None or self.room.set_bytes is None and wanted <= most else most
 
     def total(self, context: int, concurrency: int) -> int:
-        layout = self.layout
-        return (layout.weights_bytes(context) + self.adapter_bytes + concurrency * layout.request_bytes(context)
-                + layout.activation_bytes(context, concurrency) + self.runtime)
+        return (self.fixed(context) + self.kv(context, concurrency)
+                + self.layout.activation_bytes(context, concurrency))
+
+    def fits(self, context: int, concurrency: int, memory_bytes: int) -> bool:
+        """Whether all of these requests have their KV cache, and everything the memory that there is."""
+        wanted = concurrency * self.layout.request_bytes(context)
+        return wanted <= self.kv(context, concurrency) and self.total(context, concurrency) <= memory_bytes
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
@@ -136,28 +176,28 @@ def largest(fits: Callable[[int], bool], most: int) -> int:
 
 def _planned(
     shape: ModelShape, layout: Layout, known: Format, device: Device, *, context: int | None, concurrency: int, tp: int,
-    adapters: AdapterSlots | None, stored: StoredWeights | None, runtime: int,
+    adapters: AdapterSlots | None, stored: StoredWeights | None, runtime: int, room: KvRoom,
 ) -> Plan:
     context = context if context is not None else shape.context or DEFAULT_CONTEXT
     if not 1 <= context <= MOST_CONTEXT:
         raise SpecError("context", "must be a positive number of tokens")
     if not 1 <= concurrency <= MOST_REQUESTS:
         raise SpecError("concurrency", f"must be 1 to {MOST_REQUESTS:,} requests")
-    memory = _Memory(layout, -(-adapters.nbytes(shape) // tp) if adapters else 0, runtime)
+    memory = _Memory(layout, -(-adapters.nbytes(shape) // tp) if adapters else 0, runtime, room)
     total = memory.total(context, concurrency)
     most_context = shape.context or MOST_CONTEXT
-    max_concurrency = largest(lambda n: memory.total(context, n) <= device.memory_bytes, MOST_REQUESTS)
-    max_context = largest(lambda n: memory.total(n, concurrency) <= device.memory_bytes, most_context)
+    max_concurrency = largest(lambda n: memory.fits(context, n, device.memory_bytes), MOST_REQUESTS)
+    max_context = largest(lambda n: memory.fits(n, concurrency, device.memory_bytes), most_context)
     floors = Floors(shape, layout, device, weight_bits=known.bits, context=context, concurrency=concurrency, tp=tp)
     parameters = stored.parameters if stored and stored.parameters else shape.total
-    fits = total <= device.memory_bytes
+    fits = memory.fits(context, concurrency, device.memory_bytes)
     return Plan(
         architecture=describe(shape), device=device.name, memory_bytes=device.memory_bytes, context=context,
         concurrency=concurrency, tp=tp, dtype=layout.dtype, kv_dtype=layout.kv_dtype, parameters_total=parameters,
         parameters_active=parameters - shape.unvisited, weights_bytes=layout.weights_bytes(context),
         adapter_bytes=memory.adapter_bytes, attention=attention_kind(shape),
         kv_bytes_per_token=layout.kv_bytes_per_token, kv_bytes_per_request=layout.request_bytes(context),
-        kv_bytes=concurrency * layout.request_bytes(context),
+        kv_bytes=memory.kv(context, concurrency), kv_room_bytes=memory.kv_most(context),
         activation_bytes=layout.activation_bytes(context, concurrency), runtime_bytes=runtime, total_bytes=total,
         fits=fits, max_concurrency=max_concurrency, max_context=max_context,
         prefill_flops_per_token=flops_per_token(shape), decode_flops_per_token=flops_per_token(shape),
@@ -166,8 +206,9 @@ def _planned(
                *_memory_lines(shape, layout, memory, adapters, device, context, concurrency),
                *_limit_lines(memory, device, context, concurrency, max_concurrency, max_context), *floors.lines()),
         reasons=() if fits else reasons_against(
-            shape, device, total=total, weights=layout.weights_bytes(context), context=context,
-            concurrency=concurrency, max_concurrency=max_concurrency, max_context=max_context),
+            shape, device, total=total, weights=layout.weights_bytes(context), kv=memory.kv(context, concurrency),
+            kv_wanted=concurrency * layout.request_bytes(context), context=context, concurrency=concurrency,
+            max_concurrency=max_concurrency, max_context=max_context),
         notes=(*shape.notes, *_context_note(shape, context), *_runtime_note(device, runtime)),
     )
 
@@ -210,10 +251,13 @@ def _memory_lines(shape: ModelShape, layout: Layout, memory: _Memory, adapters: 
     if adapters and adapters.slots:
         yield Line("Adapters", f"{adapters.slots} slots × rank {adapters.rank} × {_ports(shape):,} inputs and "
                    f"outputs × {adapters.value_bytes} bytes", memory.adapter_bytes, "bytes")
-    yield from layout.kv_lines(context)
-    request = layout.request_bytes(context)
-    yield Line("KV cache", f"{concurrency:,} requests × {request:,} bytes for {context:,} tokens each",
-               concurrency * request, "bytes")
+    if request := layout.request_bytes(context):
+        yield from layout.kv_lines(context)
+        kv, wanted = memory.kv(context, concurrency), concurrency * request
+        words = f"{concurrency:,} requests × {request:,} bytes for {context:,} tokens each"
+        if kv != wanted:
+            words = f"{memory.room.formula(memory.fixed(context))}; {words} are {wanted:,}"
+        yield Line("KV cache", words, kv, "bytes")
     yield Line("Activations", layout.activation_formula(context, concurrency),
                layout.activation_bytes(context, concurrency), "bytes")
     if memory.runtime:
@@ -226,6 +270,8 @@ def _limit_lines(memory: _Memory, device: Device, context: int, concurrency: int
                  max_context: int) -> Iterator[Line]:
     yield Line("Memory", f"{device.name}" + (f": {device.source}" if device.source else ""), device.memory_bytes,
                "bytes")
+    if not memory.layout.request_bytes(context):
+        return  # a request leaves nothing behind, so there is no limit to tell
     at = max(1, max_concurrency)
     yield Line("Most requests", f"the most whose total is at most {device.memory_bytes:,} bytes, with {context:,} "
                f"tokens each: {at:,} take {memory.total(context, at):,}", max_concurrency, "requests")

@@ -52,9 +52,10 @@ class Plan:
     """Whether a model fits a device, for how many requests of which length, and how fast it can be at best.
 
     All `…_bytes` are for one device: with tensor parallelism, for one rank. kv_bytes: of all requests at full context,
-    with the states of linear layers. runtime_bytes: what the process takes before it holds a model. total_bytes: the
+    with the states of linear layers, or less where the engine gives them less: kv_room_bytes is the most, None what
+    the memory leaves. runtime_bytes: what the process takes before it holds a model. total_bytes: the
     sum of weights, adapters, KV, activations and runtime. fits, max_concurrency (requests of the planned context) and
-    max_context (for the planned requests, at most the model's own) are for the device's memory.
+    max_context (for the planned requests, at most the model's own) are for the device's memory and that room.
     ttft_floor_s: no engine can begin the reply to a prompt of the planned context sooner; tpot_floor_s: nor give each
     further token faster, with the planned requests in one step. Both None when the device's speed isn't known.
     reasons: what doesn't fit and what would make it fit, in words; empty when it fits. notes: what was assumed.
@@ -76,6 +77,7 @@ class Plan:
     kv_bytes_per_token: int
     kv_bytes_per_request: int
     kv_bytes: int
+    kv_room_bytes: int | None
     activation_bytes: int
     runtime_bytes: int
     total_bytes: int

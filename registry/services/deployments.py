@@ -76,7 +76,7 @@ def deployment_pick(*, version: Version, adapter: Version | None = None) -> None
 
 def deployment_configure(*, deployment: Deployment, by: Viewer | None, settings: Mapping[str, Any],
                          adapters: Sequence[Version] | None = None) -> Deployment:
-    """Change settings without asking for loading; what is loaded with other engine settings is loaded anew.
+    """Change settings without asking for loading, also ahead of the first; what is loaded with others is loaded anew.
 
     Raises SpecError, LoadRefused (for what is loaded and would not fit any more), NotAllowed.
     """
@@ -84,10 +84,10 @@ def deployment_configure(*, deployment: Deployment, by: Viewer | None, settings:
     with transaction.atomic():
         deployment = _locked(deployment.version, deployment.node)
         changed = apply_settings(deployment, settings)
-        if changed:
+        if changed or deployment.pk is None:
             if deployment.wanted:
                 _require_room(deployment)
-            deployment.save(update_fields=changed)
+            deployment.save(update_fields=changed if deployment.pk else None)
             audit_record(by=by, action=Action.SETTINGS, subject=deployment.version, words=_settings_words(settings))
         _set_adapters(deployment, adapters)
     return deployment

@@ -6,7 +6,7 @@ from django.test.utils import CaptureQueriesContext
 
 from registry.errors import ChangeRefused, NotAllowed
 from registry.models import Access, Kind, Version, VersionState
-from registry.selectors import models_for, version_by_name, version_for, version_resolve, versions_for
+from registry.selectors import models_for, version_by_name, version_resolve, versions_for
 from registry.services.aliases import alias_set
 from registry.services.catalog import model_access_set
 from tests.registry.making import make_version
@@ -29,7 +29,7 @@ def test_models_are_for_everyone_for_groups_or_for_administrators(ada: User) -> 
     assert [model.name for model in models_for(viewer=ada)] == ["open"]
     for version in (grouped, hidden):
         with pytest.raises(Version.DoesNotExist):
-            version_for(viewer=ada, pk=version.pk)
+            versions_for(viewer=ada).get(pk=version.pk)
         with pytest.raises(Version.DoesNotExist):
             version_resolve(reference=str(version), user=ada)
     ada.groups.add(team, Group.objects.create(name="other"))

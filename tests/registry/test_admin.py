@@ -18,6 +18,7 @@ from registry.models import (
     Blob,
     Deployment,
     ImportJob,
+    Kind,
     Node,
     Role,
     Upload,
@@ -107,3 +108,23 @@ def test_settings_of_a_deployment_are_held_to_the_same_rules(client: Client, ver
     assert client.post(url, values).status_code == 302
     deployment.refresh_from_db()
     assert (deployment.mode, deployment.max_model_len, deployment.wanted) == ("float32", 128, False)
+    entry = AuditEntry.objects.get(action=Action.SETTINGS)
+    assert entry.actor == "root" and "max_model_len 128" in entry.words
+
+
+def test_a_deployment_can_be_set_up_ahead_of_its_first_load(client: Client, version: Version) -> None:
+    values = {"version": version.pk, "node": "here", "mode": "float32", "max_num_seqs": 8}
+    assert client.post(reverse("admin:registry_deployment_add"), values).status_code == 302
+    deployment = Deployment.objects.get()
+    assert (deployment.version, deployment.node) == (version, "here")
+    assert (deployment.mode, deployment.wanted) == ("float32", False)
+
+
+def test_an_adapter_of_another_version_is_refused_in_words(client: Client, version: Version) -> None:
+    deployment = Deployment.objects.create(version=version, wanted=False)
+    other = make_version("poet", kind=Kind.ADAPTER)
+    url = reverse("admin:registry_deployment_change", args=[deployment.pk])
+    answer = client.post(url, {"mode": "float32", "max_num_seqs": 8, "adapters": [other.pk]}, follow=True)
+    assert "is not an adapter of small:1" in answer.content.decode()
+    deployment.refresh_from_db()
+    assert deployment.mode == "int8"

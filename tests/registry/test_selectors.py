@@ -11,7 +11,7 @@ from inference.text.prompt import PromptBuilder
 from registry.blobs import blob_path
 from registry.errors import BlobMissing
 from registry.models import Kind, Model, Version, VersionState
-from registry.selectors import version_by_name, version_folder, version_for, versions_for
+from registry.selectors import version_by_name, version_folder, versions_for
 from registry.services.imports import version_import
 from tests.tiny_models import write_tiny_gguf
 
@@ -42,10 +42,10 @@ def test_lists_ready_versions_by_name_and_newest_first(user: User, versions: dic
 
 
 def test_one_version_by_its_key(user: User, versions: dict[str, Version]) -> None:
-    assert version_for(viewer=user, pk=versions["b:1"].pk) == versions["b:1"]
+    assert versions_for(viewer=user).get(pk=versions["b:1"].pk) == versions["b:1"]
     for viewer, pk in ((user, versions["b:3"].pk), (user, 10**6), (AnonymousUser(), versions["b:1"].pk)):
         with pytest.raises(Version.DoesNotExist):
-            version_for(viewer=viewer, pk=pk)
+            versions_for(viewer=viewer).get(pk=pk)
 
 
 def test_versions_by_name(versions: dict[str, Version]) -> None:

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from inference.choices import check_choices
 from inference.spec import Constraint, SpecError
 from inference.text.chat_template import TemplateError
 from inference.text.constraint import check_constraint
@@ -130,8 +131,10 @@ def _checked(body: SamplingBody, builder: PromptBuilder) -> dict[str, Any]:
     found = body.sampling()
     require_ids([token_id for token_id, _ in found["logit_bias"]], vocabulary=builder.vocab_size, param="logit_bias")
     require_ids(list(found["stop_token_ids"]), vocabulary=builder.vocab_size, param="stop_token_ids")
-    if body.choices > 1 and found["temperature"] == 0:
-        raise bad_value("n", "n must be 1 at temperature 0, where all replies are the same.")
+    try:
+        check_choices(body.choices, temperature=found["temperature"])
+    except SpecError as error:
+        raise bad_value(error.field, f"{error.field} {error.message}.") from None
     return found
 
 

@@ -73,6 +73,8 @@ def curve(plan: "Plan") -> Curve | None:
     None for what keeps no KV cache, or leaves no room for one.
     """
     room = plan.memory_bytes - (plan.total_bytes - plan.kv_bytes)
+    if plan.kv_room_bytes is not None:
+        room = min(room, plan.kv_room_bytes)
     most = plan.architecture.context or plan.context
     if plan.kv_bytes_per_request <= 0 or plan.kv_bytes_per_token <= 0 or room <= 0 or most < 2:
         return None

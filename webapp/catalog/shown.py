@@ -97,12 +97,11 @@ def _measured(row: "Deployment") -> list[Compared]:
     """Hold what the engine measured against what was planned for it."""
     plan, facts = row.plan, row.facts
     kv = facts.get("kv_cache_bytes")
-    overhead = plan["total_bytes"] - plan["kv_bytes"] - plan["weights_bytes"] if plan else None
     lines = [
         Compared(name="Weights", predicted=plan.get("weights_bytes"), measured=facts.get("weights_bytes")),
-        Compared(name="KV cache, as large as its memory allows", predicted=plan.get("kv_bytes"), measured=kv),
-        Compared(name="All that the process holds", measured=facts.get("resident_bytes"),
-                 predicted=plan["weights_bytes"] + (kv or 0) + overhead if overhead is not None else None),
+        Compared(name="KV cache", predicted=plan.get("kv_bytes"), measured=kv),
+        Compared(name="The process, before its KV cache is written", measured=facts.get("resident_bytes"),
+                 predicted=plan["total_bytes"] - plan["kv_bytes"] if plan else None),
     ]
     return [line for line in lines if line.measured]
 

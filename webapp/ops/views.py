@@ -1,13 +1,21 @@
-"""Endpoints for load balancers and monitors; no sign-in."""
+"""Endpoints for load balancers and monitors, and the icon that browsers ask for unasked; no sign-in."""
 
 import redis
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
+from django.templatetags.static import static
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from webapp.ops.selectors import may_read_metrics, readiness
 from webapp.serving.metrics import metrics_text
+
+
+@require_safe
+def favicon(request: HttpRequest) -> HttpResponse:
+    """Lead to the site's icon from where browsers look on pages that don't name it, such as the admin's."""
+    return redirect(static("icons/parley.svg"))
 
 
 @require_safe

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from inference.machine_memory import machine_memory
 from inference.planner import device_by_product, this_machine
 
 QUERY = ["--query-gpu=index,name,memory.total,memory.free", "--format=csv,noheader,nounits"]
@@ -24,7 +25,7 @@ def devices(*, speeds: bool = True) -> list[dict[str, Any]]:
 
 
 def _processor(*, speeds: bool) -> dict[str, Any]:
-    free, total = _memory()
+    free, total = machine_memory()
     measured = {"bandwidth": this_machine().bandwidth, "flops": this_machine().flops} if speeds else {}
     return {"name": f"{os.cpu_count()} × {_processor_name()}", "kind": "cpu", "index": 0, "memory_bytes": total,
             "free_bytes": free, **measured}
@@ -37,30 +38,6 @@ def _processor_name() -> str:
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))[:100]
     except (OSError, StopIteration):
         return platform.machine()
-
-
-def _memory() -> tuple[int, int]:
-    """Return what may still be taken and what there is, in bytes: of the machine, or of its control group if less."""
-    page = os.sysconf("SC_PAGE_SIZE")
-    total = page * os.sysconf("SC_PHYS_PAGES")
-    free = page * os.sysconf("SC_AVPHYS_PAGES")
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration):
-        pass
-    group = Path("/sys/fs/cgroup")
-    limit, used = _number(group / "memory.max"), _number(group / "memory.current")
-    if limit is not None and used is not None:
-        total, free = min(total, limit), min(free, max(0, limit - used))
-    return free, total
-
-
-def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):  # no such file, or "max"
-        return None
 
 
 @functools.cache

@@ -85,11 +85,12 @@ def model_worker_run(*, deployment_pk: int, holder: str) -> int:
 
 
 def engine_config(deployment: Deployment) -> EngineConfig:
-    """What the deployment asks of its engine. Raises SpecError."""
+    """What the deployment asks of its engine; a KV cache without a set size is as large as was planned. SpecError."""
+    planned = {"kv_cache_bytes": kv} if (kv := deployment.plan.get("kv_bytes")) else {}
     return EngineConfig(model=str(version_folder(deployment.version)), threads=settings.PARLEY_ENGINE_THREADS,
                         kind=deployment.version.model.kind,  # type: ignore[arg-type]  # adapters are refused earlier
                         max_adapters=deployment.adapters.count(),
-                        **{"device": devices(speeds=False)[0]["kind"]} | engine_arguments(deployment))
+                        **{"device": devices(speeds=False)[0]["kind"]} | planned | engine_arguments(deployment))
 
 
 def _start_engine(deployment: Deployment) -> EngineHost:

@@ -5,12 +5,11 @@ then go together; so the queue's cost is shared by all clients, and the engine g
 """
 
 import asyncio
-import logging
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
-import msgspec
 import redis
 from django.conf import settings
 
@@ -20,6 +19,7 @@ from registry.models import Version
 from webapp.serving.database import in_database
 from webapp.serving.dispatch import STOP_POOLED, stop_channel
 from webapp.serving.errors import VersionUnavailable
+from webapp.serving.listener import Listener
 from webapp.serving.pooled import (
     CHANNEL_END,
     PooledAnswer,
@@ -31,16 +31,10 @@ from webapp.serving.pooled import (
     pooled_dispatch,
     pooled_dispatch_again,
 )
-from webapp.serving.reply_channel import new_channel
 from webapp.serving.streams import async_bytes_client
 
-logger = logging.getLogger(__name__)
 SILENCE_SECONDS = 2.0
 AGAIN_SECONDS = 15.0
-WATCH_SECONDS = 1.0
-RETRY_SECONDS = 0.3
-LISTEN_SECONDS = 1.0
-READY_SECONDS = 2.0
 MAX_JOB_REQUESTS = 64
 MAX_JOB_TOKENS = 500_000
 
@@ -76,15 +70,20 @@ class _Lane:
     sender: "asyncio.Task[None] | None" = None
 
 
-class PooledCalls:
+class PooledCalls(Listener):
     """All calls of one event loop."""
 
+    what = "vectors and scores"
+    ending = CHANNEL_END
+    watch_seconds = 1.0
+
     def __init__(self) -> None:
-        self.channel = new_channel()
+        super().__init__()
         self._calls: dict[str, _Call] = {}
         self._lanes: dict[int, _Lane] = {}
-        self._listening = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+
+    def client(self) -> Any:
+        return async_bytes_client()
 
     async def call(self, request: PooledRequest) -> PooledReply:
         """Wait for the engine's reply. A cancelled caller ends the request in the engine too.
@@ -92,7 +91,7 @@ class PooledCalls:
         Raises PooledRefused, PooledFailed, VersionUnavailable when the version can't be loaded, TimeoutError after
         PARLEY_QUEUE_SECONDS, redis.RedisError.
         """
-        await self._begin()
+        await self.begin()
         loop = asyncio.get_running_loop()
         call = _Call(request, loop.create_future(), loop.time(), loop.time())
         key = request.frame.request_id
@@ -112,15 +111,6 @@ class PooledCalls:
         if answer.field:
             raise PooledRefused(answer.error, answer.field)
         raise PooledFailed(answer.error)
-
-    async def _begin(self) -> None:
-        if not self._tasks or any(task.done() for task in self._tasks):
-            for task in self._tasks:
-                task.cancel()
-            self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._watch())]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(READY_SECONDS):
-                await self._listening.wait()
 
     # On the way out
 
@@ -147,20 +137,8 @@ class PooledCalls:
 
     # On the way back
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async with async_bytes_client().pubsub(ignore_subscribe_messages=True) as ear:
-                    await ear.subscribe(self.channel + CHANNEL_END)
-                    self._listening.set()
-                    while True:
-                        message = await ear.get_message(timeout=LISTEN_SECONDS)
-                        if message is not None and message["type"] == "message":
-                            await self._fetch(parse_ids(message["data"]))
-            except (redis.RedisError, msgspec.MsgspecError) as error:
-                self._listening.clear()
-                logger.warning("vectors and scores wait for Valkey: %s", error)
-                await asyncio.sleep(RETRY_SECONDS)
+    async def hear(self, message: bytes) -> None:
+        await self._fetch(parse_ids(message))
 
     async def _fetch(self, ids: list[str]) -> None:
         """Take the answers to these that are there. Raises redis.RedisError."""
@@ -176,15 +154,7 @@ class PooledCalls:
             if body is not None and call is not None and not call.future.done():
                 call.future.set_result(parse_answer(body))
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                await self._look_up()
-            except Exception as error:  # the database or Valkey is away: the next round tries again
-                logger.warning("vectors and scores could not be looked up: %s", error or type(error).__name__)
-
-    async def _look_up(self) -> None:
+    async def look_up(self) -> None:
         """Look for answers whose message was lost, for versions that can't be loaded, and for jobs that nobody has."""
         now = asyncio.get_running_loop().time()
         silent = [call for call in self._calls.values() if now - call.looked > SILENCE_SECONDS]

@@ -8,24 +8,20 @@ import asyncio
 import logging
 import weakref
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
-import redis
 
 from webapp.serving.database import in_database
+from webapp.serving.listener import Listener
 from webapp.serving.models import ENDED, Generation
-from webapp.serving.reply_channel import ReplyEnd, ReplyPart, new_channel, parse_parts, reply_end
+from webapp.serving.reply_channel import ReplyEnd, ReplyPart, parse_parts, reply_end
 from webapp.serving.streams import StreamEntry, async_client, stream_read
 
 logger = logging.getLogger(__name__)
 SILENCE_SECONDS = 2.0  # then row and stream are asked, once for all that are silent
-WATCH_SECONDS = 0.5
 NEW_SECONDS = 30.0
-RETRY_SECONDS = 0.3
-LISTEN_SECONDS = 1.0
-READY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,32 +98,18 @@ class Follower:
         self._take(end)
 
 
-class ReplyHub:
+class ReplyHub(Listener):
     """Everything that one event loop waits for. `channel` goes into the rows of the generations to be followed."""
 
+    what = "replies"
+    watch_seconds = 0.5
+
     def __init__(self) -> None:
-        self.channel = new_channel()
+        super().__init__()
         self._followers: dict[str, Follower] = {}
-        self._listening = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
 
-    async def begin(self) -> None:
-        """Start to listen, before the first generation names the channel; goes on without when Valkey is away."""
-        if not self._tasks or any(task.done() for task in self._tasks):
-            for task in self._tasks:
-                task.cancel()
-            self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._watch())]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(READY_SECONDS):
-                await self._listening.wait()
-
-    async def end(self) -> None:
-        """Stop listening; a later `begin` starts anew."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._listening.clear()
+    def client(self) -> Any:
+        return async_client()
 
     def follow(self, generation_id: object, take: Callable[[Part], None]) -> Follower:
         """Begin to follow a generation, best before it is made; `leave` ends it."""
@@ -142,22 +124,7 @@ class ReplyHub:
     def following(self) -> int:
         return len(self._followers)
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                async with async_client().pubsub(ignore_subscribe_messages=True) as ear:
-                    await ear.subscribe(self.channel)
-                    self._listening.set()
-                    while True:
-                        message = await ear.get_message(timeout=LISTEN_SECONDS)
-                        if message is not None and message["type"] == "message":
-                            self._hear(message["data"])
-            except redis.RedisError as error:
-                self._listening.clear()
-                logger.warning("replies wait for Valkey: %s", error)
-                await asyncio.sleep(RETRY_SECONDS)
-
-    def _hear(self, message: str | bytes) -> None:
+    async def hear(self, message: str | bytes) -> None:
         try:
             parts = parse_parts(message)
         except msgspec.MsgspecError:
@@ -170,15 +137,7 @@ class ReplyHub:
                 follower.heard_at = now
                 follower.push(part)
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            try:
-                await self._read_silent()
-            except Exception as error:  # the database or Valkey is away: the next round tries again
-                logger.warning("replies could not be looked up: %s", error or type(error).__name__)
-
-    async def _read_silent(self) -> None:
+    async def look_up(self) -> None:
         now = asyncio.get_running_loop().time()
         silent = [follower for follower in self._followers.values()
                   if not follower.over and (follower.broken or now - follower.heard_at > SILENCE_SECONDS)]

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 from django.db import transaction
 from django.db.models.functions import Now
 
-from inference.choices import choice_seed
+from inference.choices import choice_params
 from inference.spec import SamplingParams, SpecError
 from inference.text.chat_template import TemplateError
 from inference.text.prompt import PromptBuilder
@@ -76,9 +76,7 @@ def generations_create(*, owner: Any, version: Version, prompts: Sequence[list[i
     for prompt_ids in prompts:
         if len(prompt_ids) >= limit:
             raise PromptTooLong(prompt_tokens=len(prompt_ids), limit=limit)
-        params = _sampling_params(sampling | {"seed": seed}, room=limit - len(prompt_ids))
-        for choice in range(n):
-            own = dataclasses.replace(params, seed=choice_seed(params.seed, choice))
+        for choice, own in enumerate(_choices(sampling | {"seed": seed}, n, room=limit - len(prompt_ids))):
             rows.append(Generation(
                 pk=origin.pks[len(rows)] if origin.pks else uuid4(), owner=owner, version=version, adapter=adapter,
                 prompt_ids=prompt_ids, prompt_tokens=len(prompt_ids), params=dataclasses.asdict(own),
@@ -130,13 +128,14 @@ def _prompt_ids(version: Version, messages: list[dict[str, str]]) -> list[int]:
         raise VersionUnavailable(version=str(version), reason=str(error)) from error
 
 
-def _sampling_params(sampling: dict[str, Any], *, room: int) -> SamplingParams:
+def _choices(sampling: dict[str, Any], n: int, *, room: int) -> list[SamplingParams]:
+    """The sampling of n replies that have room for so many tokens. Raises GenerationRefused, naming the field."""
     fields = {name: value for name, value in sampling.items() if value is not None}
     fields["stop"] = tuple(fields.get("stop", ()))
     fields["stop_token_ids"] = tuple(fields.get("stop_token_ids", ()))
     try:
         wished = SamplingParams(**{"max_tokens": room, **fields})
-        return dataclasses.replace(wished, max_tokens=min(wished.max_tokens, room))
+        return choice_params(dataclasses.replace(wished, max_tokens=min(wished.max_tokens, room)), n)
     except SpecError as error:
         raise GenerationRefused("sampling", str(error), field=error.field) from error
 

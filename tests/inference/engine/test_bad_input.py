@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from inference.choices import expand_choices
-from inference.protocol import Submit
+from inference.choices import choice_params
 from inference.spec import Constraint, SpecError
 from tests.inference.engine.context_model import VOCABULARY, Harness
 from tests.inference.engine.test_loop import expected_ids, params
@@ -56,7 +55,7 @@ BAD = [
     Bad("no tokens at all", asked(max_tokens=0), "max_tokens", "at least 1"),
     Bad("more tokens at least than at most", asked(max_tokens=3, min_tokens=4), "min_tokens", "between 0 and max"),
     Bad("several greedy replies",
-        lambda harness: expand_choices(Submit(request_id="bad", prompt_ids=[3], params=params()), 2), "n", "must be 1"),
+        lambda harness: choice_params(params(), 2), "n", "must be 1"),
     Bad("a schema of 1 MB", lambda harness: asked(constraint=Constraint(kind="json_schema", text=" " * 2**20))(harness),
         "constraint", "1,048,576 bytes"),
 ]

@@ -15,7 +15,7 @@ from transformers import (
     RepetitionPenaltyLogitsProcessor,
 )
 
-from inference.choices import expand_choices
+from inference.choices import choice_params
 from inference.engine.batch import Float32, StepBatch
 from inference.engine.detokenizer import TokenText
 from inference.engine.loop import EngineLoop
@@ -142,14 +142,14 @@ def unseeded_neighbours(path: Path) -> tuple[object, object]:
 
 
 def four_choices(path: Path) -> tuple[object, object]:
-    submit = Submit(request_id="a", prompt_ids=PROMPT, params=params(20, temperature=1.0, seed=5))
+    choices = choice_params(params(20, temperature=1.0, seed=5), 4)
     runs = []
     for _ in range(2):
         harness = Harness()
-        for choice in expand_choices(submit, 4):
-            harness.submit(choice.request_id, choice.prompt_ids, choice.params)
+        for index, choice in enumerate(choices):
+            harness.submit(str(index), PROMPT, choice)
         runs.append([tuple(reply.token_ids) for reply in harness.run().values()])
-    right = [tuple(expected_ids(PROMPT, choice.params)) for choice in expand_choices(submit, 4)]
+    right = [tuple(expected_ids(PROMPT, choice)) for choice in choices]
     return (len(set(runs[0])), runs), (4, [right, right])
 
 

@@ -1,5 +1,6 @@
 """Plans for Parley's own CPU engine beside the engine's own sizes, and beside what its process really takes."""
 
+import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -25,10 +26,11 @@ THREADS = 2
 CONTEXT, REQUESTS = 256, 4
 
 
-def planned(engine: EngineConfig, *, concurrency: int, memory: int = MACHINE.memory_bytes) -> Plan:
+def planned(engine: EngineConfig, *, concurrency: int, memory: int = MACHINE.memory_bytes,
+            free: int | None = None) -> Plan:
     model = read_model(Path(engine.model))
     return plan_cpu_engine(model.config, engine=engine, threads=THREADS, concurrency=concurrency, stored=model.stored,
-                           device=Device(name="machine", kind="cpu", memory_bytes=memory))
+                           free_bytes=free, device=Device(name="machine", kind="cpu", memory_bytes=memory))
 
 
 @pytest.mark.parametrize("changes", [
@@ -42,8 +44,31 @@ def test_the_plan_has_the_engines_own_sizes(changes: dict[str, Any], tmp_path: P
     made = planned(config, concurrency=3)
     assert made.weights_bytes == runner.weights_bytes
     assert made.kv_bytes_per_token * runner.num_blocks * runner.block_size == runner.kv_cache_bytes
+    assert made.kv_bytes == made.kv_room_bytes == 2**20
     assert made.kv_bytes_per_request == 7 * 16 * made.kv_bytes_per_token  # whole blocks
     assert made.activation_bytes == pytest.approx(sum(array.nbytes for array in runner._buffers), rel=0.05)
+
+
+def test_a_cache_without_a_set_size_is_planned_as_the_engine_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that counts on more than the engine takes would promise requests that then wait for one another."""
+    write_tiny_llama(tmp_path)
+    config = EngineConfig(model=str(tmp_path), mode="float32", max_model_len=100, max_num_seqs=400, threads=THREADS,
+                          max_num_batched_tokens=400)
+    all_fit = planned(config, concurrency=400)
+    taken = all_fit.weights_bytes + all_fit.runtime_bytes
+    free = taken + 2 * all_fit.kv_bytes  # a quarter of the rest is half of what all requests would take
+    made = planned(config, concurrency=400, free=free)
+    monkeypatch.setattr("inference.layers.kv_pool.machine_memory", lambda: (free - taken, free))
+    runner = load_runner(config, on_progress=lambda phase, done, total: None)
+    block = made.kv_bytes_per_token * 16
+    assert runner.kv_cache_bytes == made.kv_bytes // block * block
+    assert all_fit.fits and not made.fits
+    assert made.max_concurrency == made.kv_bytes // made.kv_bytes_per_request == 200
+    assert f"With a KV budget of {all_fit.kv_bytes:,} bytes it fits." in made.reasons
+    asked = dataclasses.replace(config, kv_cache_bytes=all_fit.kv_bytes)
+    assert planned(asked, concurrency=400, free=free).fits
 
 
 @pytest.mark.parametrize("config", [

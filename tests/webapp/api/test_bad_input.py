@@ -46,6 +46,7 @@ CHAT_TABLE: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"n": 0}, 400, "n", "invalid_value"),
     ({"n": 129}, 400, "n", "invalid_value"),
     ({"n": 2}, 400, "n", "invalid_value"),  # at temperature 0
+    ({"n": 2, "temperature": 5e-5}, 400, "n", "invalid_value"),  # greedy too: four equal replies would be a surprise
     ({"n": "2"}, 400, "n", "invalid_type"),
     ({"n": True}, 400, "n", "invalid_type"),
     ({"temperature": -0.1}, 400, "temperature", "invalid_value"),

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from registry.models import Access, Model, Version
-from webapp.config.asgi import application
+from tests.webapp.sockets import PageSocket
 
 
 @pytest.fixture
@@ -78,27 +77,5 @@ def count_queries() -> Callable[[Client, str], int]:
     return count
 
 
-class Socket(WebsocketCommunicator):
-    """A page's socket on the site's ASGI application, with the cookies of a signed-in client."""
-
-    def __init__(self, client: Client | None) -> None:
-        cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items()) if client else ""
-        headers = [(b"origin", b"http://localhost"), (b"host", b"localhost"), (b"cookie", cookies.encode())]
-        super().__init__(application, "/ws/catalog/", headers=headers)
-
-    async def __aenter__(self) -> "Socket":
-        connected, _ = await self.connect(timeout=5)
-        assert connected
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.disconnect(timeout=5)
-
-    async def ask(self, **frame: Any) -> dict[str, Any]:
-        """Send a frame and return the next one that comes."""
-        await self.send_json_to(frame)
-        return await self.next()
-
-    async def next(self, *, within: float = 5) -> dict[str, Any]:
-        frame: dict[str, Any] = await self.receive_json_from(timeout=within)
-        return frame
+class Socket(PageSocket):
+    path = "/ws/catalog/"

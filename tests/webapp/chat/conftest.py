@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from channels.testing import WebsocketCommunicator
 from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 
 from registry.models import Model, Version
+from tests.webapp.sockets import PageSocket
 from webapp.chat.models import Conversation, Message, MessageRole
-from webapp.config.asgi import application
 from webapp.serving.events import Delta, events_send, step_event
 from webapp.serving.models import Generation, GenerationState
 from webapp.serving.selectors import generation_view
@@ -115,29 +114,8 @@ class Pump:
         return generation_view(Generation.objects.select_related("version__model").get(pk=self.id)).to_dict()
 
 
-class Socket(WebsocketCommunicator):
-    """A page's socket on the site's ASGI application, with the cookies of a signed-in client."""
-
-    def __init__(self, client: Client | None) -> None:
-        cookies = "; ".join(f"{name}={morsel.value}" for name, morsel in client.cookies.items()) if client else ""
-        headers = [(b"origin", b"http://localhost"), (b"host", b"localhost"), (b"cookie", cookies.encode())]
-        super().__init__(application, "/ws/chat/", headers=headers)
-
-    async def __aenter__(self) -> "Socket":
-        connected, _ = await self.connect(timeout=5)
-        assert connected
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.disconnect(timeout=5)
-
-    async def ask(self, **frame: Any) -> dict[str, Any]:
-        """Send a frame and return the next one that comes."""
-        await self.send_json_to(frame)
-        return await self.next()
-
-    async def next(self, *, within: float = 5) -> dict[str, Any]:
-        return await self.receive_json_from(timeout=within)
+class Socket(PageSocket):
+    path = "/ws/chat/"
 
     async def silent(self, *, seconds: float = 0.2) -> bool:
         return await self.receive_nothing(timeout=seconds)

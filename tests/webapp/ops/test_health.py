@@ -40,3 +40,8 @@ def test_serving_other_hosts_without_https_is_warned_of(settings: LazySettings) 
     assert "chat.example" in warning.msg
     settings.PARLEY_HTTPS = True
     assert not [message for message in run_checks() if message.id == "parley.W001"]
+
+
+def test_the_icon_is_found_where_browsers_look_for_it(client: Client) -> None:
+    answer = client.get("/favicon.ico")
+    assert (answer.status_code, answer["Location"].endswith(".svg")) == (302, True)

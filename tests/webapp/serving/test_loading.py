@@ -75,6 +75,8 @@ def test_unloading_waits_for_replies_or_ends_them_with_a_reason(
     node = Node.objects.get()
     assert node.devices[0]["kind"] == "cpu" and 0 < node.free_bytes <= node.memory_bytes and node.started_at
     assert deployment.facts["weights_bytes"] == deployment.plan["weights_bytes"]
+    one_block = deployment.facts["kv_cache_bytes"] // deployment.facts["num_blocks"]
+    assert 0 <= deployment.plan["kv_bytes"] - deployment.facts["kv_cache_bytes"] < one_block
     assert deployment.facts["resident_bytes"] > deployment.plan["weights_bytes"]
 
     drained = long_reply(ada, tiny, 4000)

@@ -4,12 +4,12 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from inference.choices import MAX_CHOICES
 from webapp.api.schemas.base import Body, ModelBody
 
 MAX_STOPS = 4
 MAX_STOP_CHARS = 256
 MAX_TOP_LOGPROBS = 20
-MAX_CHOICES = 128
 MAX_COUNT = 2**31 - 1
 SEEDS = 2**63
 
