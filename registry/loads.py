@@ -79,6 +79,12 @@ def _load(version: Version, rows: list[Deployment]) -> VersionLoad:
                        wanted=any(row.wanted and row.state != DeploymentState.FAILED for row in rows))
 
 
+def adapters_loaded(adapters: Iterable[Version]) -> set[tuple[int, int]]:
+    """Which of these adapters are loaded, and beside which version: primary keys of version and adapter."""
+    rows = Deployment.objects.filter(state=DeploymentState.LOADED, held_until__gte=Now(), adapters__in=list(adapters))
+    return set(rows.values_list("version_id", "adapters"))
+
+
 def deployments_for_node(*, node: str, holder: str, version: Version | None = None) -> QuerySet[Deployment]:
     """What a node may hold or holds: wanted by it or by any machine, and whatever it still has in its hands."""
     rows = Deployment.objects.select_related("version__model").filter(

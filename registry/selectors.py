@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,6 +99,23 @@ def _named(usable: QuerySet[Version], name: str) -> tuple[Version, str]:
     if version is None:
         raise Version.DoesNotExist(f"there is no ready version {name[:80]!r}")
     return version, alias
+
+
+def full_name(version: Version, adapter: Version | None = None) -> str:
+    """Return the name that a later version doesn't change the meaning of: `smollm2:1` or `smollm2:1+poet:1`."""
+    return f"{version}+{adapter}" if adapter is not None else str(version)
+
+
+def bare_versions(versions: Iterable[Version]) -> dict[str, Version]:
+    """Return what each model's bare name leads to, as version_resolve does. versions: usable, with their aliases."""
+    newest_first = sorted(versions, key=lambda version: -version.number)
+    found = {}
+    for version in newest_first:
+        if any(alias.name == PRODUCTION for alias in version.aliases.all()):
+            found[version.model.name] = version
+    for version in newest_first:
+        found.setdefault(version.model.name, version)
+    return found
 
 
 def version_folder(version: Version) -> Path:

@@ -8,7 +8,7 @@ from django.conf import settings
 
 from registry.loads import version_load
 from registry.models import Version
-from registry.selectors import version_folder, version_resolve
+from registry.selectors import full_name, version_folder, version_resolve
 from webapp.api.auth import Caller
 from webapp.api.errors import ApiError, bad_value, model_not_found, overloaded
 from webapp.serving.briefly import Briefly
@@ -28,7 +28,7 @@ class Named:
     @property
     def name(self) -> str:
         """The full name, which replies carry: a later version doesn't change what it means."""
-        return f"{self.version}+{self.adapter}" if self.adapter else str(self.version)
+        return full_name(self.version, self.adapter)
 
 
 def model_named(*, reference: str, caller: Caller, kinds: tuple[str, ...] = ()) -> Named:

@@ -1,12 +1,13 @@
-"""`GET /v1/models`: the names that a caller may use, chat models first."""
+"""`GET /v1/models`: the names that a caller may use, chat models first, adapters last."""
 
+from collections.abc import Container
 from typing import Any
 
 from ninja import Router
 
-from registry.loads import version_loads
-from registry.models import Version
-from registry.selectors import versions_for
+from registry.loads import VersionLoad, adapters_loaded, version_loads
+from registry.models import Kind, Version
+from registry.selectors import bare_versions, full_name, versions_for
 from webapp.api.admission import model_named
 from webapp.api.auth import ApiRequest, Caller, any_key
 from webapp.api.limits import limits_take
@@ -22,7 +23,7 @@ KINDS = ("chat", "embedding", "rerank")
 @router.get("/v1/models", auth=any_key, response={200: ModelList, **ERRORS}, operation_id="list_models",
             summary="All models")
 async def list_models(request: ApiRequest) -> Any:
-    """List each model by its bare name, then by version and by alias."""
+    """List each model by its bare name, then by version and by alias; adapters as `model+adapter`."""
     await limits_take(request.auth.limits, tokens=0)
     return {"object": "list", "data": await in_database(_entries, caller=request.auth)}
 
@@ -36,25 +37,39 @@ async def get_model(request: ApiRequest, model_id: str) -> Any:
 
 
 def _entries(*, caller: Caller) -> list[dict[str, Any]]:
-    versions = [version for version in versions_for(viewer=caller.user).prefetch_related("aliases")
-                if version.model.kind in KINDS]
+    usable = list(versions_for(viewer=caller.user).prefetch_related("aliases"))
+    versions = [version for version in usable if version.model.kind in KINDS]
     versions.sort(key=lambda version: (KINDS.index(version.model.kind), version.model.name, -version.number))
-    loads = version_loads(versions)
-    names = {version.model.name: model_named(reference=version.model.name, caller=caller).version
-             for version in versions}
-    rows = list(names.items())
-    rows += [(str(version), version) for version in versions]
+    rows: list[tuple[str, Version]] = [*bare_versions(versions).items(), *((str(row), row) for row in versions)]
     rows += [(f"{version.model.name}@{alias.name}", version) for version in versions for alias in version.aliases.all()]
-    return [_entry(name, version, loads) for name, version in rows]
+    adapters = [version for version in usable if version.model.kind == Kind.ADAPTER]
+    loads, beside = version_loads(versions), adapters_loaded(adapters)
+    return [*(_entry(name, version, loads[version.pk]) for name, version in rows),
+            *_adapter_entries(adapters, {version.pk: version for version in versions}, loads, beside)]
+
+
+def _adapter_entries(adapters: list[Version], bases: dict[int, Version], loads: dict[int, VersionLoad],
+                     beside: set[tuple[int, int]]) -> list[dict[str, Any]]:
+    """Each adapter by the bare names of both, then by version."""
+    found = []
+    pairs = [(bases[adapter.parent_id], adapter) for adapter in adapters if adapter.parent_id in bases]
+    for adapter in bare_versions(adapter for _, adapter in pairs).values():
+        base = bases[adapter.parent_id or 0]
+        found.append((f"{base.model.name}+{adapter.model.name}", base, adapter))
+    found += [(full_name(base, adapter), base, adapter) for base, adapter in pairs]
+    return [_entry(name, base, loads[base.pk], adapter, beside) for name, base, adapter in found]
 
 
 def _entry_named(*, reference: str, caller: Caller) -> dict[str, Any]:
-    version = model_named(reference=reference, caller=caller).version
-    return _entry(reference, version, version_loads([version]))
+    named = model_named(reference=reference, caller=caller)
+    beside = adapters_loaded([named.adapter]) if named.adapter else set()
+    return _entry(reference, named.version, version_loads([named.version])[named.version.pk], named.adapter, beside)
 
 
-def _entry(name: str, version: Version, loads: dict[int, Any]) -> dict[str, Any]:
-    load = loads[version.pk]
-    return {"id": name, "object": "model", "created": int(version.created_at.timestamp()), "owned_by": OWNER,
-            "kind": version.model.kind, "version": str(version), "max_model_len": load.limit or version.context_length,
-            "loaded": load.state == "loaded"}
+def _entry(name: str, version: Version, load: VersionLoad, adapter: Version | None = None,
+           beside: Container[tuple[int, int]] = ()) -> dict[str, Any]:
+    """beside: which adapters are loaded, as (version, adapter)."""
+    loaded = load.state == "loaded" and (adapter is None or (version.pk, adapter.pk) in beside)
+    return {"id": name, "object": "model", "created": int((adapter or version).created_at.timestamp()),
+            "owned_by": OWNER, "kind": version.model.kind, "version": full_name(version, adapter),
+            "max_model_len": load.limit or version.context_length, "loaded": loaded}

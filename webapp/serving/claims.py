@@ -14,6 +14,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from registry.selectors import full_name
 from webapp.accounts.models import Usage
 from webapp.accounts.services import usage_record
 from webapp.serving.models import Generation, GenerationState, Phase
@@ -69,7 +70,7 @@ def _usage(generation: Generation) -> Usage:
     seconds = ((generation.ended_at or timezone.now()) - generation.created_at).total_seconds()
     return Usage(
         user_id=generation.owner_id, api_key_id=generation.api_key_id, version_id=generation.version_id,
-        model=f"{generation.version}+{generation.adapter}" if generation.adapter_id else str(generation.version),
+        model=full_name(generation.version, generation.adapter),
         endpoint=generation.endpoint or "chat", request_id=generation.request_id,
         prompt_tokens=prompt, cached_tokens=cached, output_tokens=generation.output_count, seconds=max(0.0, seconds))
 

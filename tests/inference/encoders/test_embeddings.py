@@ -19,7 +19,7 @@ from inference.engine.pooling_loop import PoolingLoop
 from inference.protocol import Embed, Embedded
 from inference.spec import EngineConfig, Mode, SpecError
 from inference.text.pooling import EmbeddingText, UnknownPromptError
-from tests.inference.encoders.tiny_encoders import WORDS, tiny_encoder, write_modules, write_tokenizer
+from tests.inference.encoders.tiny_encoders import WORDS, tiny_encoder, write_bge_m3, write_modules, write_tokenizer
 
 pytestmark = pytest.mark.slow  # a cold start compiles the kernels
 
@@ -121,33 +121,16 @@ def test_paths_of_modules_stay_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_bge_m3_gives_dense_sparse_and_multi_vectors(tmp_path: Path) -> None:
-    """The reference is BGEM3FlagModel's arithmetic (FlagEmbedding, modeling.py and m3.py), written out here."""
-    model = tiny_encoder("xlm_roberta")
-    torch.manual_seed(2)
-    heads = {"sparse_linear.weight": torch.randn(1, 64), "sparse_linear.bias": torch.randn(1) * 0.1,
-             "colbert_linear.weight": torch.randn(48, 64), "colbert_linear.bias": torch.randn(48)}
-    model.save_pretrained(tmp_path)
-    save_file({**model.state_dict(), **heads}, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    write_tokenizer(tmp_path)
-    write_modules(tmp_path, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    reference = write_bge_m3(tmp_path)
     loop, ids = engine(tmp_path), EmbeddingText.from_path(tmp_path).encode(TEXTS).ids
     assert engine_kind(tmp_path) == "embedding" and loop.model.outputs == ("dense", "sparse", "multi_vector")
     reply = embed(loop, ids, outputs=["dense", "sparse", "multi_vector"])
     for text, item in zip(ids, reply.items, strict=True):
-        with torch.inference_mode():
-            hidden = model(torch.tensor([text])).last_hidden_state[0]
-        vector = torch.nn.functional.normalize(hidden[0], dim=0)
+        vector, weights, many = reference(text)
         np.testing.assert_allclose(np.frombuffer(item.dense, "<f4"), vector, atol=2e-5)
-        weights = torch.relu(hidden @ heads["sparse_linear.weight"].T + heads["sparse_linear.bias"])[:, 0]
-        largest: dict[int, float] = {}
-        for token, weight in zip(text, weights.tolist(), strict=True):
-            if token > 3 and weight > largest.get(token, 0.0):
-                largest[token] = weight
-        assert item.sparse_ids == sorted(largest)
+        assert item.sparse_ids == sorted(weights)
         np.testing.assert_allclose(np.frombuffer(item.sparse_weights, "<f4"),
-                                   [largest[token] for token in item.sparse_ids], atol=2e-5)
-        many = torch.nn.functional.normalize(
-            hidden[1:] @ heads["colbert_linear.weight"].T + heads["colbert_linear.bias"], dim=1)
+                                   [weights[token] for token in item.sparse_ids], atol=2e-5)
         np.testing.assert_allclose(np.frombuffer(item.multi_vector, "<f4").reshape(-1, item.multi_vector_size), many,
                                    atol=2e-5)
 

@@ -1,11 +1,13 @@
 """Tiny encoders of every family with random weights, written by transformers, and a tokenizer that fits them."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -44,6 +46,40 @@ def tiny_encoder(family: str, kind: str = "Model", **changes: Any) -> PreTrained
     for parameter in model.parameters():
         parameter.data.add_(torch.randn_like(parameter) * 0.05)
     return model
+
+
+def write_bge_m3(folder: Path) -> "BgeM3Reference":
+    """Write a model with BGE-M3's heads for lexical weights and token vectors, and return what it should answer."""
+    model = tiny_encoder("xlm_roberta")
+    torch.manual_seed(2)
+    heads = {"sparse_linear.weight": torch.randn(1, 64), "sparse_linear.bias": torch.randn(1) * 0.1,
+             "colbert_linear.weight": torch.randn(48, 64), "colbert_linear.bias": torch.randn(48)}
+    model.save_pretrained(folder)
+    save_file({**model.state_dict(), **heads}, folder / "model.safetensors", metadata={"format": "pt"})
+    write_tokenizer(folder)
+    write_modules(folder, {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False})
+    return BgeM3Reference(model, heads)
+
+
+@dataclass(frozen=True)
+class BgeM3Reference:
+    """BGEM3FlagModel's arithmetic (FlagEmbedding, modeling.py and m3.py), written out."""
+
+    model: PreTrainedModel
+    heads: dict[str, torch.Tensor]
+
+    def __call__(self, ids: list[int]) -> tuple[torch.Tensor, dict[int, float], torch.Tensor]:
+        """The dense vector [64], the lexical weight by token id, and the token vectors [tokens - 1, 48] of one text."""
+        with torch.inference_mode():
+            hidden = self.model(torch.tensor([ids])).last_hidden_state[0]
+            weights = torch.relu(hidden @ self.heads["sparse_linear.weight"].T + self.heads["sparse_linear.bias"])[:, 0]
+            many = hidden[1:] @ self.heads["colbert_linear.weight"].T + self.heads["colbert_linear.bias"]
+        largest: dict[int, float] = {}
+        for token, weight in zip(ids, weights.tolist(), strict=True):
+            if token > 3 and weight > largest.get(token, 0.0):
+                largest[token] = weight
+        normalize = torch.nn.functional.normalize
+        return normalize(hidden[0], dim=0), largest, normalize(many, dim=1)
 
 
 def word_tokenizer() -> Tokenizer:
