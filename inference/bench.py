@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from inference import bench_speculation
+from inference import bench_serving, bench_speculation
 from inference.artifacts.errors import ArtifactError
 from inference.engine.detokenizer import TokenText
 from inference.engine.loading import scheduler_for
@@ -102,6 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
     measured = parser.add_mutually_exclusive_group(required=True)
     measured.add_argument("--workloads", type=Path, help="a JSON file of workloads")
     measured.add_argument("--speculation", action="store_true", help="what speculation brings on a text to edit")
+    measured.add_argument("--serving", action="store_true", help="1, 16 and 64 clients that chat, without the site")
     parser.add_argument("--model", default=_demo_model(), help="a model's folder or .gguf file (the demo model)")
     parser.add_argument("--mode", "--dtype", choices=MODES, default="int8", help="numeric mode (int8)")
     parser.add_argument("--threads", type=int, default=0, help="processors to use; 0 takes all (0)")
@@ -113,8 +114,9 @@ def main(arguments: list[str] | None = None) -> int:
     except (ArtifactError, SpecError) as error:
         print(error, file=sys.stderr)
         return 1
-    if options.speculation:
-        for line in bench_speculation.measure(bench.loop, PromptBuilder.from_path(Path(options.model))):
+    if not options.workloads:
+        measure = bench_speculation.measure if options.speculation else bench_serving.measure
+        for line in measure(bench.loop, PromptBuilder.from_path(Path(options.model))):
             print(json.dumps({"engine": f"parley-{options.mode}"} | line), flush=True)
         return 0
     spec = json.loads(options.workloads.read_text())

@@ -186,7 +186,7 @@ class TokenLogprobs(msgspec.Struct, frozen=True):
 
 
 class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step brought for one request.
+    """What a step, or a few, brought for one request.
 
     token_ids: new tokens; the last has index `index`. A delta without tokens only reports phase or end.
     text: exactly the text that these tokens add for a reader (held-back text comes with a later delta). Concatenated
@@ -210,7 +210,7 @@ class SequenceDelta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepOutput(msgspec.Struct, tag="step", frozen=True, kw_only=True):
-    """Everything that one engine step brought, one frame a step."""
+    """What engine steps brought since the last frame; see inference.outbox."""
 
     deltas: list[SequenceDelta]
 

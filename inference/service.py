@@ -2,12 +2,12 @@
 
 import queue
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inference.artifacts.errors import ArtifactError
 from inference.connections import Arrival, FrameServer
+from inference.outbox import Outbox
 from inference.protocol import (
     AdapterChanged,
     Cancel,
@@ -17,11 +17,9 @@ from inference.protocol import (
     PooledFrame,
     Rejected,
     Score,
-    SequenceDelta,
     Shutdown,
     Stats,
     StatsRequest,
-    StepOutput,
     Submit,
     UnloadAdapter,
 )
@@ -120,11 +118,12 @@ class Service(ABC):
 
 
 class ChatService(Service):
-    """Serves a decoder's loop: Submit in, one StepOutput a step and client out."""
+    """Serves a decoder's loop: Submit in, StepOutputs with what the last few steps brought out."""
 
     def __init__(self, engine: "EngineLoop", frames: FrameServer, inbox: "queue.SimpleQueue[Arrival]") -> None:
         super().__init__(frames, inbox)
         self._engine = engine
+        self._outbox = Outbox(frames.send)
 
     def _has_work(self) -> bool:
         return self._engine.has_work
@@ -155,13 +154,11 @@ class ChatService(Service):
         self._engine.scheduler.check_integrity()
 
     def _step(self) -> None:
-        by_owner: dict[int, list[SequenceDelta]] = defaultdict(list)
         for delta in self._engine.step().deltas:
-            by_owner[self._owners[delta.request_id]].append(delta)
+            self._outbox.add(self._owners[delta.request_id], delta)
             if delta.finish_reason is not None:
                 del self._owners[delta.request_id]
-        for connection, deltas in by_owner.items():
-            self._frames.send(connection, StepOutput(deltas=deltas))
+        self._outbox.send_due()
 
 
 class PoolingService(Service):

@@ -180,7 +180,7 @@ class EngineConfig:
     kind: EngineKind | None = None
     mode: Mode = "int8"
     max_model_len: int | None = None
-    max_num_seqs: int = 32
+    max_num_seqs: int = 64
     max_num_batched_tokens: int = 256
     block_size: int = 16
     kv_cache_bytes: int | None = None

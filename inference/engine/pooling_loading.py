@@ -99,11 +99,13 @@ def make_encoder(spec: EncoderSpec, weights: EncoderWeights, config: EngineConfi
     """Return the fastest encoder for this shape and device, and the mode that it runs in. Raises SpecError."""
     if config.device == "cuda":
         return _cuda_encoder(spec, weights, config.mode)
-    from inference.models.encoder_compiled import CompiledEncoder, can_compile  # numba
+    from inference.kernels.pinning import pin_team  # numba
+    from inference.models.encoder_compiled import CompiledEncoder, can_compile
 
     if can_compile(spec):
         on_progress("warming", 0, 1)
         threads = config.threads or len(os.sched_getaffinity(0))
+        pin_team(threads)
         compiled = CompiledEncoder(spec, weights, mode=config.mode, threads=threads)
         compiled.encode(text_batch([[0, 0]]))  # compiles, or reads machine code from the disk
         on_progress("warming", 1, 1)

@@ -14,6 +14,7 @@ from inference.artifacts.source import FolderSource, ModelSource
 from inference.decoder_spec import DecoderSpec
 from inference.engine.batch import Float32, Int32, LoadedAdapter, ModelRunner, ModelSpec, StepBatch
 from inference.kernels.linear import PANEL
+from inference.kernels.pinning import pin_team
 from inference.kernels.pool import Pool
 from inference.kernels.team import SYNC_SLOTS
 from inference.kernels.vector import LANES
@@ -198,6 +199,7 @@ def load_runner(config: EngineConfig, *, on_progress: OnProgress) -> ModelRunner
         runner = load_torch_runner(source, spec, config, **limits)
     runner.notes = (*runner.notes, *source.conversions(runner.mode))
     on_progress("warming", 0, 1)
+    pin_team(threads)
     _warm_up(runner)
     if runner.expert_counts is not None:
         runner.expert_counts.forget()  # the warm-up

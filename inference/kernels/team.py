@@ -63,6 +63,17 @@ def yield_processor(_context: Any) -> Any:
     return types.void(), codegen
 
 
+@intrinsic
+def thread_id(_context: Any) -> Any:
+    """Return the system's number of the calling thread."""
+
+    def codegen(_ctx: Any, b: Builder, _signature: Any, _args: Any) -> Value:
+        kind = ir.FunctionType(ir.IntType(32), [])
+        return b.call(cgutils.get_or_insert_function(b.module, kind, "gettid"), [])
+
+    return types.int32(), codegen
+
+
 @njit
 def barrier(sync: int, members: int) -> None:
     """Wait until all members are here. sync: address of SYNC_SLOTS int64, zero at first."""

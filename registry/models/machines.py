@@ -53,7 +53,7 @@ class Deployment(models.Model):
                               help_text="Empty takes the machine's accelerator where it has one.")
     mode = models.CharField(max_length=16, default="int8", help_text="Numeric recipe of the engine.")
     max_model_len = models.PositiveIntegerField(null=True, blank=True, help_text="Empty takes the model's own.")
-    max_num_seqs = models.PositiveIntegerField(default=32, help_text="Most requests in one step.")
+    max_num_seqs = models.PositiveIntegerField(default=64, help_text="Most requests in one step.")
     max_num_batched_tokens = models.PositiveIntegerField(null=True, blank=True,
                                                          help_text="Tokens of one step; empty takes the engine's own.")
     kv_cache_bytes = models.PositiveBigIntegerField(null=True, blank=True, help_text="Empty fits the limits above.")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from inference.planner import Plan
     from registry.models import Version
 
-DEFAULT_REQUESTS = 32
+DEFAULT_REQUESTS = 64
 CURVE_STEPS = 24
 
 

@@ -9,9 +9,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "webapp.config.settings")
 app = Celery("parley")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.update(
-    # A message that no worker acknowledged comes again after an hour: long enough for any reply, and a late double does
-    # nothing, because a generation is claimed in the database. The sweeper doesn't wait for it.
-    broker_transport_options={"visibility_timeout": 3600, "socket_keepalive": True, "socket_connect_timeout": 2,
+    # Celery's copies of what a worker has in hand, for when it dies, cost four round trips a message and aren't needed:
+    # the database says what is unfinished, and the sweeper sends it again within seconds.
+    broker_transport_options={"ack_emulation": False, "socket_keepalive": True, "socket_connect_timeout": 2,
                               "health_check_interval": 10},
     broker_connection_max_retries=None,  # for ever: a restarted Valkey must not end a worker
     worker_cancel_long_running_tasks_on_connection_loss=False,  # replies don't need the broker to go on

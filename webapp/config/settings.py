@@ -171,4 +171,5 @@ LOGGING = {
     "filters": {"request": {"()": "webapp.config.request_ids.RequestIdFilter"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["request"]}},
     "root": {"handlers": ["stderr"], "level": PARLEY_LOG_LEVEL},
+    "loggers": {name: {"level": "WARNING"} for name in ("celery.worker.strategy", "celery.app.trace")},  # a line a task
 }
