@@ -53,7 +53,8 @@ class KeyAuth(HttpBearer):
         return await self.authenticate(request, secret.strip())
 
     async def authenticate(self, request: HttpRequest, token: str) -> Caller:
-        caller = await in_database(_callers.get, key_digest(token), lambda: _caller(token))
+        digest = key_digest(token)
+        caller = _callers.peek(digest) or await in_database(_callers.get, digest, lambda: _caller(token))
         if caller is None:
             raise bad_key()
         if self._scopes and not set(self._scopes) & set(caller.key.scopes):

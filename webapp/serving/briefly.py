@@ -19,6 +19,11 @@ class Briefly(Generic[T]):
         self._seconds = seconds
         self._kept: dict[Hashable, tuple[float, T]] = {}
 
+    def peek(self, key: Hashable) -> T | None:
+        """The answer to `key` that is remembered, if any; never asks anything."""
+        found = self._kept.get(key)
+        return found[1] if found is not None and time.monotonic() - found[0] < self._seconds else None
+
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
         """The answer to `key`, made anew when there is none or it is too old."""
         now = time.monotonic()

@@ -47,7 +47,10 @@ def generation_dispatch(*, pk: object, version_pk: int, resumed: bool = False) -
 def queue_length(version_pk: int) -> int:
     """Messages in a version's queue, those that a worker already took left out. Raises redis.RedisError."""
     name = model_queue(version_pk)  # the broker keeps a list for each priority: its names are Celery's
-    return sum(int(stream_client().llen(key)) for key in (name, f"{name}{PRIORITY_SEPARATOR}{IN_TURN}"))
+    with stream_client().pipeline(transaction=False) as pipe:
+        for key in (name, f"{name}{PRIORITY_SEPARATOR}{IN_TURN}"):
+            pipe.llen(key)
+        return sum(pipe.execute())
 
 
 def node_wake() -> None:

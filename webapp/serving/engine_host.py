@@ -36,8 +36,7 @@ USE_SECONDS = 5.0
 class EngineHost:
     """One engine and all generations that run on it.
 
-    lost: why the engine ended by itself, else empty. on_valkey_back: called, on another thread, each time that Valkey
-    answers again after it was away. on_use: called every few seconds while there is work.
+    lost: why the engine ended by itself, else empty. on_use: called every few seconds while there is work.
     """
 
     def __init__(self, *, version_pk: int, config: EngineConfig, socket_dir: Path,
@@ -51,7 +50,6 @@ class EngineHost:
         self._stats_at = 0.0
         self._experts_at = 0.0
         self._used_at, self._steps = 0.0, 0
-        self.on_valkey_back: Callable[[], None] = lambda: None
         self.on_use: Callable[[], object] = lambda: None
         self._pump = Pump(cancel=self._cancel)
         self._engine = EngineProcess.start(config, socket_dir=socket_dir, on_frame=self._on_frame,
@@ -125,22 +123,16 @@ class EngineHost:
 
     def _hear_stops(self) -> None:
         """Pass stop messages on until closing; one that is missed is found in the row."""
-        was_away = False
         while not self._closing.is_set():
             try:
                 with stream_client().pubsub(ignore_subscribe_messages=True) as ear:
                     ear.subscribe(stop_channel(self._version_pk))
-                    stream_client().ping()
-                    if was_away:
-                        self.on_valkey_back()
-                        was_away = False
                     while not self._closing.is_set():
                         message = ear.get_message(timeout=STATS_SECONDS)
                         if message is not None:
                             self._hear_stop(str(message["data"]))
                         self._publish_stats()
             except redis.RedisError as error:
-                was_away = True
                 logger.warning("stop messages wait for Valkey: %s", error)
                 time.sleep(1.0)
 

@@ -107,25 +107,11 @@ def _serve(deployment: Deployment, ready: Ready, engine: EngineHost) -> int:
         queues=[model_queue(deployment.version_id)], pool="threads", concurrency=ready.max_num_seqs + EXTRA_TASKS,
         hostname=nodename(f"model-{deployment.version_id}-{os.getpid()}", gethostname()), quiet=True,
         without_gossip=True, without_mingle=True, without_heartbeat=True, loglevel="INFO")
-    engine.on_valkey_back = partial(_reconnect, worker)
     worker.start()
     engine.close()
     if engine.lost:
         logger.error("%s: the engine ended: %s", deployment.version, engine.lost)
     return 1 if engine.lost else 0
-
-
-def _reconnect(worker: Any) -> None:
-    """Have Celery open a new connection to the broker.
-
-    What it could not acknowledge while the broker was away counts as running for ever on the old one, and a worker
-    whose tasks all ended then would never take another. Raising in its event loop is how it learns of a lost one.
-    """
-    def lose() -> None:
-        raise ConnectionResetError("the broker was away; its acknowledgements may be lost")
-
-    if worker.consumer is not None and worker.consumer.hub is not None:
-        worker.consumer.hub.call_soon(lose)
 
 
 def _on_shutdown(**_: Any) -> None:
