@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,16 +110,22 @@ def clean_redis(redis_url: str) -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def live_site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
               django_db_blocker: Any) -> "Iterator[LiveSite]":
-    """The real processes with the demo model in int8, or parametrize("live_site", ["float32"], indirect=True)."""
-    from tests.live_site import LiveSite
+    """The real processes with the demo model in int8, or parametrize("live_site", ["float32"], indirect=True).
 
+    "postgres": in int8, with a PostgreSQL of its own in place of SQLite.
+    """
+    from tests.live_site import LiveSite
+    from tools.postgres import postgres_server
+
+    wished = getattr(request, "param", "int8")
     home: Path = tmp_path_factory.mktemp("site")
-    site = LiveSite(home=home, mode=getattr(request, "param", "int8"), db_blocker=django_db_blocker)
-    try:
-        yield site
-    finally:
-        left = site.stop()
-    assert not left, f"processes outlived the site: {left}"
+    with postgres_server() if wished == "postgres" else nullcontext("") as url:
+        site = LiveSite(home=home, mode="int8" if url else wished, db_blocker=django_db_blocker, database_url=url)
+        try:
+            yield site
+        finally:
+            left = site.stop()
+        assert not left, f"processes outlived the site: {left}"
     shutil.rmtree(home / "blobs", ignore_errors=True)
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 from django.db import connections
@@ -24,6 +25,7 @@ DATABASE = "live"
 
 class LiveSite:
     """`url` ends with a slash; sign in as `username` with `password`. `output` is what `up` wrote to its terminal.
+    database_url: of a PostgreSQL, or empty for SQLite in `home`.
 
     The process ids are looked up anew each time, since parts are restarted; they raise LookupError while there is none.
     """
@@ -31,8 +33,8 @@ class LiveSite:
     username = "admin"
     password = "correct horse battery"
 
-    def __init__(self, *, home: Path, mode: str, db_blocker: DjangoDbBlocker) -> None:
-        self.home, self.mode, self._db_blocker = home, mode, db_blocker
+    def __init__(self, *, home: Path, mode: str, db_blocker: DjangoDbBlocker, database_url: str = "") -> None:
+        self.home, self.mode, self.database_url, self._db_blocker = home, mode, database_url, db_blocker
         self.port, self.valkey_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}/"
         self._output = home / "output"
@@ -53,9 +55,11 @@ class LiveSite:
     def _env(self) -> dict[str, str]:
         env = {name: value for name, value in os.environ.items()
                if name not in ("REDIS_URL", "DATABASE_URL", "PARLEY_SECRET_KEY", "PARLEY_LOG_LEVEL")}
-        return env | {"PARLEY_HOME": str(self.home), "PARLEY_PORT": str(self.port), "PARLEY_NODE": f"live-{self.port}",
-                      "PARLEY_VALKEY_PORT": str(self.valkey_port), "PARLEY_ADMIN_PASSWORD": self.password,
-                      "PARLEY_DEMO_MODE": self.mode}
+        database = {"DATABASE_URL": self.database_url} if self.database_url else {}
+        return env | database | {
+            "PARLEY_HOME": str(self.home), "PARLEY_PORT": str(self.port), "PARLEY_NODE": f"live-{self.port}",
+            "PARLEY_VALKEY_PORT": str(self.valkey_port), "PARLEY_ADMIN_PASSWORD": self.password,
+            "PARLEY_DEMO_MODE": self.mode}
 
     def manage(self, *arguments: str) -> str:
         """Run `manage.py` on the site and return what it printed."""
@@ -111,7 +115,7 @@ class LiveSite:
     def database(self) -> Iterator[str]:
         """Open the site's own database and yield its alias: `Generation.objects.using(alias)`."""
         connections.settings[DATABASE] = connections.configure_settings(
-            {"default": database_from_url("", sqlite_file=self.home / "parley.sqlite3")})["default"]
+            {"default": database_from_url(self.database_url, sqlite_file=self.home / "parley.sqlite3")})["default"]
         with self._db_blocker.unblock():
             try:
                 yield DATABASE
@@ -119,6 +123,13 @@ class LiveSite:
                 connections[DATABASE].close()
                 del connections[DATABASE]
                 del connections.settings[DATABASE]
+
+    def web_connections(self) -> int:
+        """How many connections to the database the web process holds open."""
+        web = psutil.Process(self.web_pid)
+        if port := urlsplit(self.database_url).port:
+            return sum(bool(row.raddr) and row.raddr.port == port for row in web.net_connections())
+        return sum(file.path.endswith("parley.sqlite3") for file in web.open_files())
 
     def stop(self) -> list[str]:
         """End the site as Ctrl-C does and return the command lines of the processes that are left (none)."""

@@ -54,17 +54,25 @@ def held(program: Program) -> tuple[int, int, int]:
     return web.num_threads(), web.num_fds(), web.memory_info().rss
 
 
+@pytest.mark.parametrize("live_site", ["int8", "postgres"], indirect=True)
 def test_after_500_clients_that_drop_everything_is_back(program: Program) -> None:
     program.post("v1/chat/completions", program.chat())
     before = held(program)
     statuses: dict[str, int] = {}
+    connections: list[int] = []
+
+    async def watch(until: float) -> None:
+        while time.monotonic() < until:
+            connections.append(program.site.web_connections())
+            await asyncio.sleep(1)
 
     async def run() -> None:
         until = time.monotonic() + SECONDS
-        await asyncio.gather(*(one(program, number, until, statuses) for number in range(CLIENTS)))
+        await asyncio.gather(watch(until), *(one(program, number, until, statuses) for number in range(CLIENTS)))
 
     asyncio.run(run())
-    print(f"first lines: {statuses}")
+    print(f"first lines: {statuses}; at most {max(connections)} connections to the database")
+    assert max(connections) < 20
     assert set(statuses) <= {"200", "503", "400", ""}, statuses
     wait_for(lambda: metric(program, "vllm:num_requests_running") == 0
              and metric(program, "vllm:num_requests_waiting") == 0, seconds=60, what="nothing runs or waits")
