@@ -1,8 +1,8 @@
 """The engine alone under clients that each send their next chat request when the last has ended.
 
-The requests are those of a serving benchmark over HTTP (essays on ten topics, greedy, prompts of some forty tokens), so
-that what the way through the site costs can be read off: prompts are tokenised before the clock starts, and nothing is
-sent anywhere.
+The requests are those of a serving benchmark over HTTP (essays on ten topics, greedy, prompts of some forty tokens),
+and speculation is on as where an engine serves, so that what the way through the site costs can be read off: prompts
+are tokenised before the clock starts, and nothing is sent anywhere.
 """
 
 import time
@@ -17,9 +17,8 @@ from inference.spec import SamplingParams
 from inference.text.prompt import PromptBuilder
 
 TOPICS = ("tides", "bread", "glaciers", "compilers", "bees", "bridges", "opera", "soil", "maps", "clocks")
-CLIENTS = (1, 16, 64)
-REQUESTS_A_CLIENT = 4
-NEW_TOKENS = 64
+REQUESTS = {1: 16, 16: 128, 64: 256}  # by the number of clients
+NEW_TOKENS = (64, 256)
 
 
 @dataclass
@@ -36,6 +35,7 @@ class _Reply:
 class _Run:
     loop: EngineLoop
     waiting: list[list[int]]
+    new_tokens: int
     open: dict[str, _Reply] = field(default_factory=dict)
     ended: list[_Reply] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class _Run:
         if self.waiting:
             number = str(len(self.open) + len(self.ended))
             self.open[number] = _Reply(time.perf_counter())
-            params = SamplingParams(max_tokens=NEW_TOKENS, temperature=0.0)
+            params = SamplingParams(max_tokens=self.new_tokens, temperature=0.0)
             self.loop.submit(Submit(request_id=number, prompt_ids=self.waiting.pop(0), params=params))
 
     def step(self) -> None:
@@ -58,18 +58,23 @@ class _Run:
                 self.send()
 
 
-def measure(make_loop: Callable[[], EngineLoop], builder: PromptBuilder) -> Iterator[dict[str, Any]]:
-    """Yield a line for each number of clients: tokens/s, and the medians of time to first token and time per token."""
-    for clients in CLIENTS:
-        _all(make_loop(), _prompts(builder, 1), 1)  # warm
-        began = time.perf_counter()
-        ended = _all(make_loop(), _prompts(builder, max(clients * REQUESTS_A_CLIENT, 8)), clients)
-        wall = time.perf_counter() - began
-        yield {"clients": clients, "requests": len(ended),
-               "tokens_per_s": round(sum(reply.tokens for reply in ended) / wall, 1),
-               "ttft_ms": round(1e3 * median(reply.first - reply.sent for reply in ended), 1),
-               "tpot_ms": round(1e3 * median((reply.last - reply.first) / max(reply.tokens - 1, 1)
-                                             for reply in ended), 1)}
+def measure(make_loop: Callable[[bool], EngineLoop], builder: PromptBuilder) -> Iterator[dict[str, Any]]:
+    """Yield a line for each length of replies and number of clients: tokens/s, and the medians of time to first token
+    and time per token.
+
+    make_loop(speculation) gives a loop with an empty cache.
+    """
+    for new_tokens in NEW_TOKENS:
+        for clients, requests in REQUESTS.items():
+            _all(_Run(make_loop(True), _prompts(builder, 1), new_tokens), 1)  # warm
+            began = time.perf_counter()
+            ended = _all(_Run(make_loop(True), _prompts(builder, requests), new_tokens), clients)
+            wall = time.perf_counter() - began
+            yield {"clients": clients, "requests": len(ended), "max_tokens": new_tokens,
+                   "tokens_per_s": round(sum(reply.tokens for reply in ended) / wall, 1),
+                   "ttft_ms": round(1e3 * median(reply.first - reply.sent for reply in ended), 1),
+                   "tpot_ms": round(1e3 * median((reply.last - reply.first) / max(reply.tokens - 1, 1)
+                                                 for reply in ended), 1)}
 
 
 def _prompts(builder: PromptBuilder, count: int) -> list[list[int]]:
@@ -77,10 +82,9 @@ def _prompts(builder: PromptBuilder, count: int) -> list[list[int]]:
     return [builder.chat_ids([{"role": "user", "content": text}]) for text in texts]
 
 
-def _all(loop: EngineLoop, prompts: list[list[int]], clients: int) -> list[_Reply]:
-    run = _Run(loop, prompts)
+def _all(run: _Run, clients: int) -> list[_Reply]:
     for _ in range(clients):
         run.send()
-    while loop.has_work:
+    while run.loop.has_work:
         run.step()
     return run.ended

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpRequest
 from ninja.security import HttpBearer
@@ -13,8 +14,7 @@ from webapp.api.errors import bad_key, missing_scope, overloaded
 from webapp.serving.briefly import Briefly
 from webapp.serving.database import database_threads, in_database
 
-MOST_WAITING = 100  # jobs for the database, under a second's worth
-
+MOST_DELAY = 3.0  # seconds; when a job for the database waits longer, all would until their clients give up
 
 @dataclass(frozen=True)
 class Caller:
@@ -45,7 +45,7 @@ class KeyAuth(HttpBearer):
         self._scopes = scopes
 
     async def __call__(self, request: HttpRequest) -> Caller:
-        if database_threads.waiting > MOST_WAITING:  # else each would be answered when its client has given up
+        if database_threads.waiting > settings.PARLEY_QUEUE_LIMIT or database_threads.delay > MOST_DELAY:
             raise overloaded("Too many requests arrive at once. Try again in a moment.", retry_after=1)
         kind, _, secret = request.headers.get(self.header, "").partition(" ")
         if kind.lower() != self.openapi_scheme or not secret:

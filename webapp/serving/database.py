@@ -8,6 +8,7 @@ import contextvars
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
@@ -29,7 +30,8 @@ class DatabaseThreads:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = threads
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[tuple[float, Job | None]] = queue.SimpleQueue()
+        self._delay = 0.0
         self._starting = threading.Lock()
         self._started: list[threading.Thread] = []
         self._idle = 0
@@ -41,7 +43,12 @@ class DatabaseThreads:
                 thread = threading.Thread(target=self._work, name="database", daemon=True)
                 self._started.append(thread)
                 thread.start()
-        self._jobs.put(job)
+        self._jobs.put((time.monotonic(), job))
+
+    @property
+    def delay(self) -> float:
+        """Seconds that the job which began last had waited, while others still wait; 0 when none does."""
+        return self._delay if self._jobs.qsize() else 0.0
 
     @property
     def waiting(self) -> int:
@@ -53,7 +60,7 @@ class DatabaseThreads:
         with self._starting:
             ending, self._started = self._started, []
         for _ in ending:
-            self._jobs.put(None)
+            self._jobs.put((time.monotonic(), None))
         for thread in ending:
             thread.join()
 
@@ -62,7 +69,7 @@ class DatabaseThreads:
         while True:
             self._idle += 1  # only a hint for `put`: a count that is off by one starts a thread early or late
             try:
-                job = self._jobs.get(timeout=IDLE_SECONDS if used else None)
+                since, job = self._jobs.get(timeout=IDLE_SECONDS if used else None)
             except queue.Empty:
                 connections.close_all()
                 used = False
@@ -72,6 +79,7 @@ class DatabaseThreads:
             if job is None:
                 connections.close_all()
                 return
+            self._delay = time.monotonic() - since
             job()
             used = True
 

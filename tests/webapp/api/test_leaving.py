@@ -14,7 +14,7 @@ from tests.webapp.serving.running_node import wait_for
 
 pytestmark = pytest.mark.timeout(400)
 
-STREAMS = 200
+STREAMS, AT_ONCE = 200, 40
 LONG = "Write a very long story about a lighthouse."
 
 
@@ -86,12 +86,15 @@ def hold_streams(program: Program) -> None:
 
     async def open_all() -> None:
         headers = {"authorization": f"Bearer {program.key}"}
-        body = program.chat(LONG, max_tokens=400, stream=True)
+        body = program.chat(LONG, max_tokens=2000, stream=True)
         async with httpx.AsyncClient(base_url=program.site.url, headers=headers, timeout=60,
                                      limits=httpx.Limits(max_connections=None)) as client:
-            streams = await asyncio.gather(*(client.send(client.build_request(
-                "POST", "v1/chat/completions", json=body), stream=True) for _ in range(STREAMS)))
-            assert all(stream.status_code == 200 for stream in streams)
+            streams: list[httpx.Response] = []
+            while len(streams) < STREAMS:
+                streams += await asyncio.gather(*(client.send(client.build_request(
+                    "POST", "v1/chat/completions", json=body), stream=True) for _ in range(AT_ONCE)))
+            refused = [await stream.aread() for stream in streams if stream.status_code != 200]
+            assert not refused, refused[0]
             seen["open"] = sum(row.status == "ESTABLISHED" and row.laddr.port == program.site.port
                                for row in web.net_connections())
             seen["threads"], seen["connections"] = web.num_threads(), program.site.web_connections()
