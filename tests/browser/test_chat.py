@@ -45,7 +45,7 @@ def test_a_reply_is_seen_growing_before_it_ends(chat: ChatPage) -> None:
 
 
 def test_a_reload_in_the_middle_of_a_long_reply_ends_with_the_stored_text(chat: ChatPage) -> None:
-    chat.open_conversation(max_tokens=1500)
+    chat.open_conversation(max_tokens=700)
     chat.send(LONG)
     chat.wait_for_text(60)
     chat.page.reload()
@@ -79,8 +79,8 @@ def test_stop_ends_a_reply_within_a_second_and_keeps_its_text(chat: ChatPage) ->
 def test_two_conversations_stream_at_the_same_time_each_its_own_text(
         chat: ChatPage, context: BrowserContext, live_site: LiveSite) -> None:
     other = ChatPage(context.new_page(), live_site)
-    chat.open_conversation(max_tokens=1000)
-    other.open_conversation(max_tokens=1000, system_prompt="You only ever write about the sea.")
+    chat.open_conversation(max_tokens=400)
+    other.open_conversation(max_tokens=400, system_prompt="You only ever write about the sea.")
     chat.send(LONG)
     other.send("Write a very long story about a ship, with many chapters.")
     chat.wait_for_text(30)

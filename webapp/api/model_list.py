@@ -51,13 +51,11 @@ def _entries(*, caller: Caller) -> list[dict[str, Any]]:
 def _adapter_entries(adapters: list[Version], bases: dict[int, Version], loads: dict[int, VersionLoad],
                      beside: set[tuple[int, int]]) -> list[dict[str, Any]]:
     """Each adapter by the bare names of both, then by version."""
-    found = []
-    pairs = [(bases[adapter.parent_id], adapter) for adapter in adapters if adapter.parent_id in bases]
-    for adapter in bare_versions(adapter for _, adapter in pairs).values():
-        base = bases[adapter.parent_id or 0]
-        found.append((f"{base.model.name}+{adapter.model.name}", base, adapter))
-    found += [(full_name(base, adapter), base, adapter) for base, adapter in pairs]
-    return [_entry(name, base, loads[base.pk], adapter, beside) for name, base, adapter in found]
+    base_of = {row.pk: bases[row.parent_id] for row in adapters if row.parent_id in bases}
+    usable = [row for row in adapters if row.pk in base_of]
+    found = [(f"{base_of[row.pk].model.name}+{row.model.name}", row) for row in bare_versions(usable).values()]
+    found += [(full_name(base_of[row.pk], row), row) for row in usable]
+    return [_entry(name, base_of[row.pk], loads[base_of[row.pk].pk], row, beside) for name, row in found]
 
 
 def _entry_named(*, reference: str, caller: Caller) -> dict[str, Any]:
