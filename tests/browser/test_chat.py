@@ -110,11 +110,11 @@ def test_a_prompt_over_the_context_is_refused_with_both_numbers_and_kept(chat: C
 @pytest.mark.parametrize("victim", ["engine_pid", "model_worker_pid", "node_pid"])
 def test_a_connected_page_shows_the_undisturbed_text_after_a_kill(
         chat: ChatPage, live_site: LiveSite, victim: str) -> None:
-    chat.open_conversation(max_tokens=500)
+    chat.open_conversation(max_tokens=250)
     chat.send(LONG)
     chat.wait_ended()
     undisturbed = chat.reply_text()
-    chat.open_conversation(max_tokens=500)
+    chat.open_conversation(max_tokens=250)
     chat.send(LONG)
     chat.wait_for_text(100)
     os.kill(getattr(live_site, victim), signal.SIGKILL)

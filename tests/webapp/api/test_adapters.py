@@ -33,7 +33,7 @@ def expected(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Iter
     found = {BASE: greedy(model)}
     found[f"{BASE}+{POET}"] = greedy(PeftModel.from_pretrained(model, str(folder / POET)).eval())
     yield found
-    manage("undeploy", BASE, "--wait")
+    manage("undeploy", BASE)
 
 
 def greedy(model: PreTrainedModel) -> str:

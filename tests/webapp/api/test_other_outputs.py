@@ -26,7 +26,7 @@ def reference(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Ite
     program.site.manage("import_model", str(folder), "--name", NAME)
     program.site.manage("deploy", NAME, "--mode", "float32", "--wait")
     yield made
-    program.site.manage("undeploy", NAME, "--wait")
+    program.site.manage("undeploy", NAME)
 
 
 def ask(program: Program, **more: Any) -> list[dict[str, Any]]:
