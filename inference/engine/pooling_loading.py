@@ -1,7 +1,6 @@
 """Puts an engine that embeds or scores together from a model on disk: encoder, pooling, heads and loop."""
 
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -99,12 +98,13 @@ def make_encoder(spec: EncoderSpec, weights: EncoderWeights, config: EngineConfi
     """Return the fastest encoder for this shape and device, and the mode that it runs in. Raises SpecError."""
     if config.device == "cuda":
         return _cuda_encoder(spec, weights, config.mode)
-    from inference.kernels.pinning import pin_team  # numba
+    from inference.engine.runner import thread_count  # numba
+    from inference.kernels.pinning import pin_team
     from inference.models.encoder_compiled import CompiledEncoder, can_compile
 
     if can_compile(spec):
         on_progress("warming", 0, 1)
-        threads = config.threads or len(os.sched_getaffinity(0))
+        threads = thread_count(config)
         pin_team(threads)
         compiled = CompiledEncoder(spec, weights, mode=config.mode, threads=threads)
         compiled.encode(text_batch([[0, 0]]))  # compiles, or reads machine code from the disk

@@ -16,6 +16,7 @@ from webapp.serving.database import database_threads, in_database
 
 MOST_DELAY = 3.0  # seconds; when a job for the database waits longer, all would until their clients give up
 
+
 @dataclass(frozen=True)
 class Caller:
     """The person behind a request, the key that was shown, and the limits that apply."""
@@ -45,8 +46,7 @@ class KeyAuth(HttpBearer):
         self._scopes = scopes
 
     async def __call__(self, request: HttpRequest) -> Caller:
-        if database_threads.waiting > settings.PARLEY_QUEUE_LIMIT or database_threads.delay > MOST_DELAY:
-            raise overloaded("Too many requests arrive at once. Try again in a moment.", retry_after=1)
+        _require_room()
         kind, _, secret = request.headers.get(self.header, "").partition(" ")
         if kind.lower() != self.openapi_scheme or not secret:
             raise bad_key()
@@ -60,6 +60,12 @@ class KeyAuth(HttpBearer):
         if self._scopes and not set(self._scopes) & set(caller.key.scopes):
             raise missing_scope(self._scopes[0])
         return caller
+
+
+def _require_room() -> None:
+    """Refuse while more requests wait for the database than it can answer soon. Raises ApiError with 503."""
+    if database_threads.waiting > settings.PARLEY_QUEUE_LIMIT or database_threads.delay > MOST_DELAY:
+        raise overloaded("Too many requests arrive at once. Try again in a moment.", retry_after=1)
 
 
 _callers: Briefly[Caller | None] = Briefly()

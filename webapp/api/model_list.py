@@ -1,6 +1,6 @@
 """`GET /v1/models`: the names that a caller may use, chat models first, adapters last."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from typing import Any
 
 from ninja import Router
@@ -40,22 +40,32 @@ def _entries(*, caller: Caller) -> list[dict[str, Any]]:
     usable = list(versions_for(viewer=caller.user).prefetch_related("aliases"))
     versions = [version for version in usable if version.model.kind in KINDS]
     versions.sort(key=lambda version: (KINDS.index(version.model.kind), version.model.name, -version.number))
-    rows: list[tuple[str, Version]] = [*bare_versions(versions).items(), *((str(row), row) for row in versions)]
-    rows += [(f"{version.model.name}@{alias.name}", version) for version in versions for alias in version.aliases.all()]
     adapters = [version for version in usable if version.model.kind == Kind.ADAPTER]
     loads, beside = version_loads(versions), adapters_loaded(adapters)
-    return [*(_entry(name, version, loads[version.pk]) for name, version in rows),
-            *_adapter_entries(adapters, {version.pk: version for version in versions}, loads, beside)]
+    return [_entry(name, version, loads[version.pk], adapter, beside)
+            for name, version, adapter in [*_version_names(versions), *_adapter_names(adapters, versions)]]
 
 
-def _adapter_entries(adapters: list[Version], bases: dict[int, Version], loads: dict[int, VersionLoad],
-                     beside: set[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Each adapter by the bare names of both, then by version."""
-    base_of = {row.pk: bases[row.parent_id] for row in adapters if row.parent_id in bases}
-    usable = [row for row in adapters if row.pk in base_of]
-    found = [(f"{base_of[row.pk].model.name}+{row.model.name}", row) for row in bare_versions(usable).values()]
-    found += [(full_name(base_of[row.pk], row), row) for row in usable]
-    return [_entry(name, base_of[row.pk], loads[base_of[row.pk].pk], row, beside) for name, row in found]
+def _version_names(versions: list[Version]) -> Iterator[tuple[str, Version, None]]:
+    """Each version under its model's bare name, where that leads to it, its full name and its aliases."""
+    for name, version in bare_versions(versions).items():
+        yield name, version, None
+    for version in versions:
+        yield str(version), version, None
+    for version in versions:
+        for alias in version.aliases.all():
+            yield f"{version.model.name}@{alias.name}", version, None
+
+
+def _adapter_names(adapters: list[Version], versions: list[Version]) -> Iterator[tuple[str, Version, Version]]:
+    """Each adapter whose base is usable, by the bare names of both, then by version."""
+    bases = {version.pk: version for version in versions}
+    pairs = {adapter.pk: (bases[adapter.parent_id], adapter) for adapter in adapters if adapter.parent_id in bases}
+    for newest in bare_versions(adapter for _, adapter in pairs.values()).values():
+        base, adapter = pairs[newest.pk]
+        yield f"{base.model.name}+{adapter.model.name}", base, adapter
+    for base, adapter in pairs.values():
+        yield full_name(base, adapter), base, adapter
 
 
 def _entry_named(*, reference: str, caller: Caller) -> dict[str, Any]:

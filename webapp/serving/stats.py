@@ -3,12 +3,12 @@
 import time
 
 import msgspec
-import redis
 
 from inference.protocol import ExpertLoad, Stats
 from webapp.serving.streams import stream_client
 
 FRESH_SECONDS = 5
+SILENT_SECONDS = FRESH_SECONDS - 1  # reports come every second, so what is dropped at the next is not older than fresh
 EXPERTS_EVERY = 3.0  # seconds between two readings of expert loads: thousands of numbers for a large model
 
 
@@ -23,19 +23,21 @@ def experts_key(version_pk: int) -> str:
 def engine_stats_publish(*, version_pk: int, engine: str, stats: Stats) -> None:
     """Note an engine's counts, and its expert loads where they come along, in a hash that is read more seldom.
 
-    engine: a name that is its own among the version's. Raises redis.RedisError.
+    engine: a name that is its own among the version's. Engines that fell silent are dropped. Raises redis.RedisError.
     """
-    with stream_client().pipeline(transaction=False) as pipe:
-        if stats.experts is not None:
-            _note(pipe, experts_key(version_pk), engine, stats.experts)
-            stats = msgspec.structs.replace(stats, experts=None)
-        _note(pipe, stats_key(version_pk), engine, stats)
-        pipe.execute()
-
-
-def _note(pipe: "redis.client.Pipeline", key: str, engine: str, value: Stats | ExpertLoad) -> None:
-    pipe.hset(key, engine, msgspec.json.encode({"at": time.time(), "stats": value}).decode())
-    pipe.expire(key, FRESH_SECONDS)
+    noted: list[tuple[str, Stats | ExpertLoad]] = [
+        (stats_key(version_pk), msgspec.structs.replace(stats, experts=None))]
+    if stats.experts is not None:
+        noted.append((experts_key(version_pk), stats.experts))
+    client, now = stream_client(), time.time()
+    for key, value in noted:
+        with client.pipeline(transaction=False) as pipe:
+            pipe.hset(key, engine, msgspec.json.encode({"at": now, "stats": value}).decode())
+            pipe.expire(key, FRESH_SECONDS)
+            pipe.hgetall(key)
+            *_, rows = pipe.execute()
+        if silent := [name for name, body in rows.items() if now - msgspec.json.decode(body)["at"] > SILENT_SECONDS]:
+            client.hdel(key, *silent)
 
 
 def expert_loads(version_pk: int) -> list[ExpertLoad]:

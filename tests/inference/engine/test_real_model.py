@@ -55,7 +55,7 @@ def requests(path: Path, count: int) -> list[Submit]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["int8", pytest.param("float32", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("mode", MODES)
 def test_32_requests_at_once_give_what_each_gives_alone(demo_chat_path: Path, mode: Mode):
     submits = requests(demo_chat_path, 32)
     together = run(engine(demo_chat_path, mode), submits)
